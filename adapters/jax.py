@@ -1,0 +1,63 @@
+"""JAX, by DLPack."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import numpy as np
+import numpy.typing as npt
+
+from portaloader.contract import Adapter, DaliTensor, Device
+from portaloader.errors import DtypeError
+
+_REMEDY = "JAX rounds it to 32 bits unless JAX_ENABLE_X64=1 is set; set it, or cast in the pipeline with fn.cast."
+_WIDE = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
+
+
+class JaxAdapter(Adapter):
+    """Zero-copy, but for 64-bit integers without ``jax_enable_x64``: JAX then has 32-bit ones only.
+
+    Those become 32-bit, and values that do not fit are refused; 64-bit floats, which would be rounded, are refused.
+    """
+
+    name = "jax"
+    tensor_type = jax.Array
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        if not jax.config.jax_enable_x64:
+            self.narrowed = _WIDE
+            self.unsupported = {np.dtype(np.float64): _REMEDY}
+
+    @classmethod
+    def default_device(cls) -> Device:
+        first = jax.local_devices()[0]
+        return Device(first.local_hardware_id) if first.platform == "gpu" else Device()
+
+    def convert(self, tensor: DaliTensor, dtype: np.dtype[Any]) -> jax.Array:
+        if dtype in self.narrowed:
+            return self._narrow(tensor, self.narrowed[dtype])
+        return jax.dlpack.from_dlpack(tensor)
+
+    def _narrow(self, tensor: DaliTensor, dtype: np.dtype[Any]) -> jax.Array:
+        values = np.asarray(tensor.as_cpu() if self.device.kind == "gpu" else tensor)
+        bounds = np.iinfo(dtype)
+        if values.size and not (bounds.min <= values.min() and values.max() <= bounds.max):
+            raise DtypeError(f"there is a {values.dtype} value outside of {dtype} ({values.min()} to {values.max()}). {_REMEDY}")
+        return jax.device_put(values.astype(dtype), self._device())
+
+    def _device(self) -> Any:
+        if self.device.ordinal is None:
+            return jax.local_devices(backend="cpu")[0]
+        return next(d for d in jax.local_devices(backend="gpu") if d.local_hardware_id == self.device.ordinal)
+
+    def to_numpy(self, tensor: Any) -> npt.NDArray[Any]:
+        return np.asarray(tensor)
+
+    def data_pointer(self, tensor: Any) -> int | None:
+        return int(tensor.unsafe_buffer_pointer())
+
+    def device_of(self, tensor: Any) -> Device:
+        (device,) = tensor.devices()
+        return Device(device.local_hardware_id if device.platform == "gpu" else None)

@@ -1,0 +1,38 @@
+"""PaddlePaddle, by DLPack. Works without a GPU, which DALI's own plugin does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import paddle
+
+from portaloader.contract import Adapter, DaliTensor, Device
+
+
+class PaddleAdapter(Adapter):
+    """Zero-copy. On a GPU the host waits for DALI."""
+
+    name = "paddle"
+    tensor_type = paddle.Tensor
+    unsupported = {
+        np.dtype(np.uint16): "Paddle reads unsigned 16-bit integers as bfloat16; cast in the pipeline with fn.cast."
+    }
+
+    @classmethod
+    def default_device(cls) -> Device:
+        place = paddle.device.get_device()
+        return Device(int(place.partition(":")[2])) if place.startswith("gpu") else Device()
+
+    def convert(self, tensor: DaliTensor, dtype: np.dtype[Any]) -> paddle.Tensor:
+        return paddle.utils.dlpack.from_dlpack(tensor.__dlpack__(stream=None))
+
+    def to_numpy(self, tensor: Any) -> npt.NDArray[Any]:
+        return np.asarray(tensor.numpy())
+
+    def data_pointer(self, tensor: Any) -> int | None:
+        return int(tensor.data_ptr())
+
+    def device_of(self, tensor: Any) -> Device:
+        return Device(tensor.place.gpu_device_id() if tensor.place.is_gpu_place() else None)

@@ -1,0 +1,155 @@
+"""The front door: resolve what was asked for, build it, hand it over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from portaloader import launch, recipes, registry
+from portaloader.contract import Adapter, Device, LastBatch, Shard
+from portaloader.dali import cpu_count
+from portaloader.engine import Engine
+from portaloader.errors import ArgumentError
+from portaloader.graph import Settings
+from portaloader.loader import Loader
+from portaloader.pipelines import Pipeline
+from portaloader.plan import Plan
+from portaloader.sources import open_source
+
+if TYPE_CHECKING:
+    import jax
+    import mxnet
+    import numpy
+    import numpy.typing
+    import paddle
+    import tensorflow
+    import torch
+
+ShardLike = tuple[int, int] | Shard | Literal["auto"]
+DeviceLike = Literal["cpu", "gpu", "auto"] | int
+
+
+@overload
+def get_loader(
+    source: Any = ..., pipeline: Any = ..., *, framework: Literal["torch", "pytorch"], **options: Any
+) -> Loader[torch.Tensor]: ...
+@overload
+def get_loader(
+    source: Any = ..., pipeline: Any = ..., *, framework: Literal["tensorflow", "tf"], **options: Any
+) -> Loader[tensorflow.Tensor]: ...
+@overload
+def get_loader(
+    source: Any = ..., pipeline: Any = ..., *, framework: Literal["mxnet", "mx"], **options: Any
+) -> Loader[mxnet.nd.NDArray]: ...
+@overload
+def get_loader(
+    source: Any = ..., pipeline: Any = ..., *, framework: Literal["paddle", "paddlepaddle"], **options: Any
+) -> Loader[paddle.Tensor]: ...
+@overload
+def get_loader(
+    source: Any = ..., pipeline: Any = ..., *, framework: Literal["jax"], **options: Any
+) -> Loader[jax.Array]: ...
+@overload
+def get_loader(
+    source: Any = ..., pipeline: Any = ..., *, framework: Literal["numpy", "np"], **options: Any
+) -> Loader[numpy.typing.NDArray[Any]]: ...
+@overload
+def get_loader(source: Any = ..., pipeline: Any = ..., *, framework: str | None = ..., **options: Any) -> Loader[Any]: ...
+def get_loader(
+    source: Any = None,
+    pipeline: Any = None,
+    *,
+    framework: str | None = None,
+    batch_size: int = 32,
+    shuffle: bool = True,
+    seed: int = 0,
+    epoch: int = 0,
+    last_batch: LastBatch = "partial",
+    shard: ShardLike = "auto",
+    device: DeviceLike = "auto",
+    num_threads: int | None = None,
+    prefetch: int = 2,
+    **pipeline_args: Any,
+) -> Loader[Any]:
+    """A stream of batches for one framework.
+
+    Args:
+        source: a folder of images, a file list (.txt .csv .jsonl), any object with ``__len__`` and ``__getitem__``, or a
+            :class:`portaloader.sources.Source`; None: the bundled samples.
+        pipeline: a function decorated with ``@portaloader.pipeline``; None: the recipe that fits the source.
+        framework: "torch", "tensorflow", "mxnet", "paddle", "jax", "numpy", or the name of an installed adapter; None: the
+            one framework that this process has imported.
+        batch_size: samples in a batch of one rank.
+        shuffle: a new order in each epoch, or the source's own.
+        seed: of the order and of all keyed random numbers.
+        epoch: the first epoch's number, from 0.
+        last_batch: where an epoch does not divide into full batches. "partial": smaller ones at its end, no sample
+            repeated · "drop": full ones only · "pad": full ones, and ``valid`` tells · "wrap": filled up from the next
+            epoch, which then goes on behind. The number of batches is the same on every rank.
+        shard: (index, count), or "auto": as the launcher's environment tells.
+        device: "cpu", "gpu", a CUDA ordinal, or "auto": where the framework works.
+        num_threads: of DALI; None: the processors that this process may use, divided by the processes on this machine.
+        prefetch: batches that are made ahead, at least 1.
+        **pipeline_args: handed to the pipeline function.
+
+    Raises:
+        PortaloaderError: see :mod:`portaloader.errors`; each message says what to do.
+    """
+    here = launch.from_environment() if shard == "auto" else launch.Launch(_shard(shard))
+    chosen = registry.resolve(framework)
+    opened = open_source(source)
+    plan = Plan(len(opened), batch_size, bool(shuffle), seed, last_batch, here.shard)
+    _check_whole("epoch", epoch, 0)
+    _check_whole("prefetch", prefetch, 1)
+    if num_threads is not None:
+        _check_whole("num_threads", num_threads, 1)
+    definition = _definition(pipeline, opened, pipeline_args)
+    adapter_type = registry.adapter_class(chosen)
+    adapter = adapter_type(_device(device, adapter_type, here))
+    settings = Settings(
+        batch_size=int(batch_size),
+        device=adapter.device,
+        num_threads=num_threads or max(1, cpu_count() // here.local.count),
+        prefetch=prefetch,
+        seed=int(seed),
+        with_valid=last_batch == "pad",
+    )
+    return Loader(opened, plan, Engine(definition, pipeline_args, opened, settings), adapter, epoch)
+
+
+def _definition(pipeline: Any, source: Any, arguments: Mapping[str, Any]) -> Pipeline:
+    if pipeline is None:
+        pipeline = recipes.for_source(source)
+    if not isinstance(pipeline, Pipeline):
+        raise ArgumentError(
+            f"pipeline={pipeline!r} is not a pipeline; decorate the function with @portaloader.pipeline."
+        )
+    pipeline.check_arguments(arguments)
+    return pipeline
+
+
+def _shard(shard: Any) -> Shard:
+    if isinstance(shard, Shard):
+        return shard
+    try:
+        index, count = shard
+    except (TypeError, ValueError):
+        raise ArgumentError(f'shard={shard!r} was given; it is (index, count), such as (0, 2), or "auto".') from None
+    return Shard(index, count)
+
+
+def _device(device: Any, adapter: type[Adapter], here: launch.Launch) -> Device:
+    if device == "auto":
+        return adapter.default_device()
+    if device == "cpu":
+        return Device()
+    if device == "gpu":
+        return Device(here.local.index)
+    if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
+        return Device(device)
+    raise ArgumentError(f'device={device!r} was asked for; it is "cpu", "gpu", a CUDA ordinal from 0, or "auto".')
+
+
+def _check_whole(name: str, value: Any, least: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+        raise ArgumentError(f"{name}={value!r} was given; it is a whole number of at least {least}.")

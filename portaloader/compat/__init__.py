@@ -1,0 +1,1 @@
+"""What makes older code and older frameworks run here as they are."""

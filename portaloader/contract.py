@@ -1,0 +1,120 @@
+"""What the layers have in common: shards, fields, and what an adapter must be able to do.
+
+This module imports NumPy only. An adapter imports this module, the errors, and its framework, nothing else.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from portaloader.errors import ArgumentError, DtypeError
+
+LastBatch = Literal["partial", "drop", "pad", "wrap"]
+Batch = dict[str, Any]
+"""One batch: the pipeline's output names, and always ``id``, to tensors of the framework."""
+
+
+@dataclass(frozen=True)
+class Shard:
+    """The share of one rank: ``Shard(0, 2)`` is the first of two."""
+
+    index: int
+    """The rank, 0 to count - 1."""
+    count: int
+    """The number of ranks."""
+
+    def __post_init__(self) -> None:
+        whole = all(isinstance(n, (int, np.integer)) and not isinstance(n, bool) for n in (self.index, self.count))
+        if not whole or not 0 <= self.index < self.count:
+            raise ArgumentError(
+                f"shard=({self.index!r}, {self.count!r}) was asked for; it is (index, count), two whole numbers with "
+                f"0 <= index < count. The first of two ranks is shard=(0, 2)."
+            )
+
+
+@dataclass(frozen=True)
+class Device:
+    """Where the batches are made and handed over: ``Device()`` is the CPU, ``Device(0)`` the first CUDA device."""
+
+    ordinal: int | None = None
+
+    @property
+    def kind(self) -> Literal["cpu", "gpu"]:
+        return "cpu" if self.ordinal is None else "gpu"
+
+    def __str__(self) -> str:
+        return "cpu" if self.ordinal is None else f"gpu:{self.ordinal}"
+
+
+class DaliTensor(Protocol):
+    """A dense batch as DALI gives it (``TensorCPU`` or ``TensorGPU``): it owns its memory while it is held."""
+
+    def __dlpack__(self, *, stream: int | None = ...) -> Any: ...
+    def __dlpack_device__(self) -> tuple[Any, int]: ...
+    def as_cpu(self) -> DaliTensor: ...
+    def data_ptr(self) -> int: ...
+    def shape(self) -> list[int]: ...
+
+
+class Adapter(ABC):
+    """Hands batches to one framework. The only place where that framework is imported.
+
+    An adapter never counts, trims, names or resets: that is the engine's, once. The methods stand in the same order in
+    every adapter, so that two of them can be read side by side.
+    """
+
+    name: ClassVar[str]
+    """The canonical name, as in ``get_loader(framework=...)``."""
+
+    tensor_type: type[Any]
+    """What the batches hold."""
+
+    narrowed: Mapping[np.dtype[Any], np.dtype[Any]] = {}
+    """Integer dtypes that this framework holds in a narrower one, to that one. Values that do not fit are refused."""
+
+    unsupported: Mapping[np.dtype[Any], str] = {}
+    """Dtypes that this framework cannot be given, each with the reason and the remedy."""
+
+    def __init__(self, device: Device) -> None:
+        self.device = device
+
+    @classmethod
+    @abstractmethod
+    def default_device(cls) -> Device:
+        """The CUDA device that the framework would use here, else the CPU."""
+
+    @abstractmethod
+    def convert(self, tensor: DaliTensor, dtype: np.dtype[Any]) -> Any:
+        """This batch as a tensor of the framework, on :attr:`device`, in order with the framework's own work.
+
+        Args:
+            tensor: dense, with the batch as its first axis.
+            dtype: its dtype, already found to be a supported one.
+        """
+
+    @abstractmethod
+    def to_numpy(self, tensor: Any) -> npt.NDArray[Any]:
+        """The values of a tensor of the framework on the host."""
+
+    @abstractmethod
+    def data_pointer(self, tensor: Any) -> int | None:
+        """The address of a tensor's first element, or None where the framework does not show it."""
+
+    @abstractmethod
+    def device_of(self, tensor: Any) -> Device:
+        """Where a tensor of the framework lives."""
+
+    def check_dtype(self, field: str, dtype: np.dtype[Any]) -> None:
+        """Refuse a dtype that the framework cannot hold.
+
+        Raises:
+            DtypeError: with the remedy.
+        """
+        if dtype in self.unsupported:
+            raise DtypeError(f"output {field!r} is {dtype}, and {self.name} cannot take it: {self.unsupported[dtype]}")

@@ -1,0 +1,203 @@
+"""A pipeline function and a source, built into one DALI pipeline that asks for its inputs batch by batch."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from portaloader import keyed
+from portaloader.contract import Device
+from portaloader.dali import check_gpu, import_dali
+from portaloader.errors import PortaloaderError, SampleError
+from portaloader.pipelines import Draw, Node, Pipeline, Sample, tracing
+from portaloader.plan import Rows
+from portaloader.sources import Field, Source
+from portaloader.sources.base import LABEL, Column
+
+VALID = Field("array", np.dtype(np.bool_), 0)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the graph is built with."""
+
+    batch_size: int
+    device: Device
+    num_threads: int
+    prefetch: int
+    """Batches that DALI works on ahead of the one that is handed over."""
+    seed: int
+    with_valid: bool
+    """Whether the batch tells which of its samples are padding."""
+
+
+class Feed:
+    """Answers the graph's calls for its inputs: takes the plan's next batch, reads it, and draws its random numbers."""
+
+    def __init__(self, source: Source, seed: int) -> None:
+        self.scheduled: deque[Rows] = deque()
+        """Batches that the graph was given and has not given back yet."""
+        self.failure: Exception | None = None
+        """Why the stream ended early: raised when its batch is due, after the good ones before it."""
+        self._source = source
+        self._seed = seed
+        self._coming: Iterator[Rows] = iter(())
+        self._fields: list[str] = []
+        self._draws: list[tuple[str, int, int, Draw]] = []
+        self._columns: dict[str, Column] | None = None
+        self._taken: set[str] = set()
+
+    def begin(self, rows: Iterator[Rows]) -> None:
+        """Give these batches next."""
+        self._coming, self.failure, self._columns = rows, None, None
+
+    def add_field(self, name: str) -> None:
+        self._fields.append(name)
+
+    def add_draw(self, name: str, count: int, transform: Draw) -> None:
+        self._draws.append((name, self.draws, count, transform))
+
+    @property
+    def draws(self) -> int:
+        return self._draws[-1][1] + self._draws[-1][2] if self._draws else 0
+
+    def column(self, name: str) -> Column:
+        """This input's share of the next batch.
+
+        DALI asks for the inputs of a batch one by one, in no particular order: one that is asked for again begins the next.
+        """
+        columns = self._columns
+        if columns is None or name in self._taken:
+            columns = self._advance()
+        self._taken.add(name)
+        return columns[name]
+
+    def _advance(self) -> dict[str, Column]:
+        self._columns = None
+        self._taken.clear()
+        if self.failure is not None:
+            raise StopIteration
+        rows = next(self._coming)
+        try:
+            columns = self._read(rows)
+        except Exception as error:
+            # DALI would lose the good batches before this one; it is told that the epoch ends here instead.
+            self.failure = error
+            raise StopIteration from error
+        self.scheduled.append(rows)
+        self._columns = columns
+        return columns
+
+    def _read(self, rows: Rows) -> dict[str, Column]:
+        try:
+            fetched = self._source.fetch(rows.ids, self._fields)
+        except Exception as error:
+            raise self._blame(rows, error) from error
+        columns = {f"field_{name}": column for name, column in fetched.items()}
+        columns |= {"id": rows.ids, "valid": rows.valid}
+        if self._draws:
+            bits = keyed.bits(self._seed, rows.epochs, rows.ids, self.draws)
+            for name, first, count, transform in self._draws:
+                columns[name] = transform(bits[:, first : first + count])
+        return columns
+
+    def _blame(self, rows: Rows, error: Exception) -> PortaloaderError:
+        """Which sample of the batch it is that the source cannot read."""
+        for sample_id in rows.ids.tolist():
+            try:
+                self._source.fetch(np.array([sample_id]), self._fields)
+            except Exception as alone:
+                where = self._source.describe(sample_id)
+                return SampleError(
+                    f"sample {sample_id} ({where}) cannot be read: {type(alone).__name__}: {alone}",
+                    sample_id=sample_id,
+                    where=where,
+                )
+        return SampleError(
+            f"the source failed on a batch, but on none of its samples alone: {type(error).__name__}: {error}",
+            sample_id=int(rows.ids[0]),
+            where=self._source.describe(int(rows.ids[0])),
+        )
+
+
+class Graph:
+    """One built DALI pipeline with its feed. After an operator failed it is of no use any more; build another."""
+
+    def __init__(
+        self, definition: Pipeline, arguments: Mapping[str, Any], source: Source, settings: Settings
+    ) -> None:
+        self._recipe = (definition, arguments, source)
+        self.settings = settings
+        self.feed = Feed(source, settings.seed)
+        self._fields = source.fields
+        self._inputs: dict[str, Node] = {}
+        if settings.device.ordinal is not None:
+            check_gpu(settings.device.ordinal)
+        self.pipe = import_dali().Pipeline(
+            batch_size=settings.batch_size,
+            num_threads=settings.num_threads,
+            device_id=settings.device.ordinal,
+            seed=settings.seed % 2**31,
+            prefetch_queue_depth=settings.prefetch,
+        )
+        with self.pipe, tracing(self._draw):
+            outputs = {"id": self._input("id", LABEL)}
+            if settings.with_valid:
+                outputs["valid"] = self._input("valid", VALID)
+            sample = Sample(source.fields, settings.device.kind, self._read)
+            outputs |= definition.trace(sample, arguments)
+            self.names = tuple(outputs)
+            nodes = outputs.values()
+            self.pipe.set_outputs(*(n.gpu() for n in nodes) if settings.device.kind == "gpu" else nodes)
+        self.pipe.build()
+
+    def single(self) -> Graph:
+        """The same graph for one sample at a time."""
+        return Graph(*self._recipe, replace(self.settings, batch_size=1, num_threads=1, prefetch=1))
+
+    def random_operators(self) -> list[str]:
+        """DALI's own random operators in this graph: they keep a state, which depends on all that they did before."""
+        from nvidia.dali import backend
+
+        names = (getattr(op._op, "schema_name", "") for op in self.pipe._ops)
+        return sorted({name for name in names if name and backend.GetSchema(name).HasRandomSeedArg()})
+
+    def _read(self, name: str) -> Node:
+        """The node of a field, made when it is first asked for."""
+        from nvidia.dali import fn
+
+        if name not in self._inputs:
+            field = self._fields[name]
+            self.feed.add_field(name)
+            node = self._input(f"field_{name}", field)
+            self._inputs[name] = fn.io.file.read(node) if field.kind == "file" else node
+        return self._inputs[name]
+
+    def _draw(self, count: int, transform: Draw, dtype: np.dtype[Any], ndim: int) -> Node:
+        name = f"draw_{self.feed.draws}"
+        self.feed.add_draw(name, count, transform)
+        return self._input(name, Field("array", dtype, ndim))
+
+    def _input(self, name: str, field: Field) -> Node:
+        from nvidia.dali import fn
+
+        return fn.external_source(
+            source=lambda: self.feed.column(name),
+            batch=True,
+            name=f"portaloader_{name}",
+            dtype=dali_type(field.dtype),
+            ndim=field.ndim,
+            layout="HWC" if field.kind == "array" and field.ndim == 3 else None,
+        )
+
+
+def dali_type(dtype: np.dtype[Any]) -> Any:
+    """DALI's name of a NumPy dtype."""
+    from nvidia.dali import types
+
+    return types.to_dali_type(dtype.name)
