@@ -44,7 +44,9 @@ class JaxAdapter(Adapter):
         values = np.asarray(tensor.as_cpu() if self.device.kind == "gpu" else tensor)
         bounds = np.iinfo(dtype)
         if values.size and not (bounds.min <= values.min() and values.max() <= bounds.max):
-            raise DtypeError(f"there is a {values.dtype} value outside of {dtype} ({values.min()} to {values.max()}). {_REMEDY}")
+            raise DtypeError(
+                f"there is a {values.dtype} value outside of {dtype} ({values.min()} to {values.max()}). {_REMEDY}"
+            )
         return jax.device_put(values.astype(dtype), self._device())
 
     def _device(self) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any
+from typing import Any, ClassVar
 
 import mxnet
 import numpy as np
@@ -15,11 +15,11 @@ _REMEDY = "MXNet has no such dtype; cast in the pipeline with fn.cast."
 
 
 class MxnetAdapter(Adapter):
-    """Zero-copy, but for ``bool``, which MXNet does not take by DLPack and which is copied. On a GPU the host waits for DALI."""
+    """Zero-copy, but for ``bool``, which is copied: MXNet does not take it by DLPack. On a GPU the host waits."""
 
     name = "mxnet"
     tensor_type = mxnet.nd.NDArray
-    unsupported = {np.dtype(name): _REMEDY for name in ("int16", "uint16", "uint32", "uint64")}
+    unsupported: ClassVar = {np.dtype(name): _REMEDY for name in ("int16", "uint16", "uint32", "uint64")}
 
     @classmethod
     def default_device(cls) -> Device:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -16,7 +16,7 @@ class PaddleAdapter(Adapter):
 
     name = "paddle"
     tensor_type = paddle.Tensor
-    unsupported = {
+    unsupported: ClassVar = {
         np.dtype(np.uint16): "Paddle reads unsigned 16-bit integers as bfloat16; cast in the pipeline with fn.cast."
     }
 

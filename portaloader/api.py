@@ -46,9 +46,7 @@ def get_loader(
     source: Any = ..., pipeline: Any = ..., *, framework: Literal["paddle", "paddlepaddle"], **options: Any
 ) -> Loader[paddle.Tensor]: ...
 @overload
-def get_loader(
-    source: Any = ..., pipeline: Any = ..., *, framework: Literal["jax"], **options: Any
-) -> Loader[jax.Array]: ...
+def get_loader(source: Any = ..., pipeline: Any = ..., *, framework: Literal["jax"], **options: Any) -> Loader[jax.Array]: ...
 @overload
 def get_loader(
     source: Any = ..., pipeline: Any = ..., *, framework: Literal["numpy", "np"], **options: Any
@@ -121,9 +119,7 @@ def _definition(pipeline: Any, source: Any, arguments: Mapping[str, Any]) -> Pip
     if pipeline is None:
         pipeline = recipes.for_source(source)
     if not isinstance(pipeline, Pipeline):
-        raise ArgumentError(
-            f"pipeline={pipeline!r} is not a pipeline; decorate the function with @portaloader.pipeline."
-        )
+        raise ArgumentError(f"pipeline={pipeline!r} is not a pipeline; decorate the function with @portaloader.pipeline.")
     pipeline.check_arguments(arguments)
     return pipeline
 

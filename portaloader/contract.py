@@ -46,6 +46,7 @@ class Device:
 
     @property
     def kind(self) -> Literal["cpu", "gpu"]:
+        """What the device is, without its number."""
         return "cpu" if self.ordinal is None else "gpu"
 
     def __str__(self) -> str:
@@ -57,9 +58,11 @@ class DaliTensor(Protocol):
 
     def __dlpack__(self, *, stream: int | None = ...) -> Any: ...
     def __dlpack_device__(self) -> tuple[Any, int]: ...
-    def as_cpu(self) -> DaliTensor: ...
-    def data_ptr(self) -> int: ...
-    def shape(self) -> list[int]: ...
+    def as_cpu(self) -> DaliTensor:
+        """A copy on the host; of a tensor that is there, itself."""
+
+    def data_ptr(self) -> int:
+        """The address of the first element."""
 
 
 class Adapter(ABC):

@@ -20,9 +20,7 @@ from portaloader.sources import Source
 class Engine:
     """One graph and what it is doing. Not safe for use by several threads at once."""
 
-    def __init__(
-        self, definition: Pipeline, arguments: Mapping[str, Any], source: Source, settings: Settings
-    ) -> None:
+    def __init__(self, definition: Pipeline, arguments: Mapping[str, Any], source: Source, settings: Settings) -> None:
         self._source = source
         self._parts = (definition, arguments, source, settings)
         self._graph: Graph | None = Graph(*self._parts)

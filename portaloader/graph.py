@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from portaloader import keyed
 from portaloader.contract import Device
@@ -57,13 +56,16 @@ class Feed:
         self._coming, self.failure, self._columns = rows, None, None
 
     def add_field(self, name: str) -> None:
+        """Read this field of every sample."""
         self._fields.append(name)
 
     def add_draw(self, name: str, count: int, transform: Draw) -> None:
+        """Draw ``count`` more random numbers for every sample."""
         self._draws.append((name, self.draws, count, transform))
 
     @property
     def draws(self) -> int:
+        """How many random numbers are drawn for every sample."""
         return self._draws[-1][1] + self._draws[-1][2] if self._draws else 0
 
     def column(self, name: str) -> Column:
@@ -128,9 +130,7 @@ class Feed:
 class Graph:
     """One built DALI pipeline with its feed. After an operator failed it is of no use any more; build another."""
 
-    def __init__(
-        self, definition: Pipeline, arguments: Mapping[str, Any], source: Source, settings: Settings
-    ) -> None:
+    def __init__(self, definition: Pipeline, arguments: Mapping[str, Any], source: Source, settings: Settings) -> None:
         self._recipe = (definition, arguments, source)
         self.settings = settings
         self.feed = Feed(source, settings.seed)
@@ -162,10 +162,10 @@ class Graph:
 
     def random_operators(self) -> list[str]:
         """DALI's own random operators in this graph: they keep a state, which depends on all that they did before."""
-        from nvidia.dali import backend
+        from nvidia.dali.backend import GetSchema  # type: ignore[attr-defined]
 
         names = (getattr(op._op, "schema_name", "") for op in self.pipe._ops)
-        return sorted({name for name in names if name and backend.GetSchema(name).HasRandomSeedArg()})
+        return sorted({name for name in names if name and GetSchema(name).HasRandomSeedArg()})
 
     def _read(self, name: str) -> Node:
         """The node of a field, made when it is first asked for."""

@@ -74,7 +74,7 @@ def bits(
     pairs = words[0::2] | (words[1::2] << _HALF)
     flat = pairs.reshape(2, len(ids), blocks).transpose(1, 2, 0).reshape(len(ids), 2 * blocks)
     skip = first - 2 * low
-    return flat[:, skip : skip + draws]
+    return np.asarray(flat[:, skip : skip + draws])
 
 
 _PLAN_BLOCK = 2**31
@@ -82,4 +82,4 @@ _PLAN_BLOCK = 2**31
 
 def plan_bits(seed: int, epoch: int, stream: int, count: int) -> npt.NDArray[np.uint64]:
     """Bits for the plan itself, disjoint from every sample's: shape (count,), uint64, keyed by (seed, epoch, stream)."""
-    return bits(seed, epoch, np.array([stream]), count, first=2 * _PLAN_BLOCK)[0]
+    return bits(seed, epoch, np.array([stream]), count, first=2 * _PLAN_BLOCK).reshape(count)

@@ -62,8 +62,8 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Launch:
         for present, absent in ((names.rank, names.world), (names.world, names.rank)):
             if present in environ:
                 raise LaunchError(
-                    f'shard="auto" was asked for, and the environment has {present}={environ[present]} but no {absent}. Set both, '
-                    f"or give shard=(index, count)."
+                    f'shard="auto" was asked for, and the environment has {present}={environ[present]} but no {absent}. '
+                    f"Set both, or give shard=(index, count)."
                 )
     return Launch()
 
@@ -72,8 +72,8 @@ def _launch(names: _Variables, environ: Mapping[str, str]) -> Launch:
     rank, world = _number(names.rank, environ), _number(names.world, environ)
     if not 0 <= rank < world:
         raise LaunchError(
-            f'shard="auto" was asked for, and {names.launcher} says {names.rank}={rank} of {names.world}={world}, which cannot be. '
-            f"Give shard=(index, count)."
+            f'shard="auto" was asked for, and {names.launcher} says {names.rank}={rank} of {names.world}={world}, '
+            f"which cannot be. Give shard=(index, count)."
         )
     local = Shard(0, 1)
     if names.local_rank in environ:

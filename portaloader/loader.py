@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Any, Generic, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 
 from portaloader.contract import Adapter
 from portaloader.engine import Engine
@@ -43,6 +44,8 @@ class Loader(Generic[T]):
         self.source = source
         """The samples."""
         self.stats = Stats()
+        self.dtypes: dict[str, np.dtype[Any]] = {}
+        """Of each output, as the pipeline makes it; known once a batch was handed out."""
         self._plan = plan
         self._engine = engine
         self._adapter = adapter
@@ -83,6 +86,15 @@ class Loader(Generic[T]):
             self._advance()
         self._iterator = _EpochIterator(self)
         return self._iterator
+
+    def to_numpy(self, batch: Mapping[str, T]) -> dict[str, npt.NDArray[Any]]:
+        """A batch on the host, in the dtypes that the pipeline made: what the framework narrowed is widened again."""
+        host = {name: self._adapter.to_numpy(tensor) for name, tensor in batch.items()}
+        narrowed = self._adapter.narrowed
+        return {
+            name: values.astype(self.dtypes[name]) if values.dtype == narrowed.get(self.dtypes[name]) else values
+            for name, values in host.items()
+        }
 
     def __enter__(self) -> Loader[T]:
         return self
@@ -128,7 +140,9 @@ class Loader(Generic[T]):
         if state.get("version") != _STATE_VERSION:
             raise StateError(f"the state has version {state.get('version')!r}; this portaloader reads {_STATE_VERSION}.")
         mine = self._identity()
-        differing = [f"{key}: {state.get(key)!r} in the state, {mine[key]!r} here" for key in mine if state.get(key) != mine[key]]
+        differing = [
+            f"{key}: {state.get(key)!r} in the state, {mine[key]!r} here" for key in mine if state.get(key) != mine[key]
+        ]
         if differing:
             raise StateError(f"the state belongs to another stream ({'; '.join(differing)}).")
         self._epoch = self._plan.epoch(int(state["epoch"]), int(state["position"]))
@@ -191,6 +205,7 @@ class Loader(Generic[T]):
                 )
             dtype = np.dtype(to_numpy_type(tensors.dtype))
             self._adapter.check_dtype(name, dtype)
+            self.dtypes[name] = dtype
             batch[name] = self._adapter.convert(tensors.as_tensor(), dtype)
         return batch
 
@@ -209,7 +224,8 @@ class _EpochIterator(Iterator[dict[str, T]]):
             raise StopIteration
         if loader._iterator is not self:
             raise LoaderError(
-                f"this iterator of epoch {self._epoch.number} was left: the loader was closed, given a state, or iterated again."
+                f"this iterator of epoch {self._epoch.number} was left: the loader was closed, given a state, "
+                f"or iterated again."
             )
         try:
             if not self._begun:

@@ -80,6 +80,7 @@ class Pipeline:
             raise PipelineError(f"the pipeline {self.__name__}() takes no argument; its first one receives the sample.")
 
     def __call__(self, sample: Mapping[str, Node], **arguments: Any) -> Any:
+        """What the function returns for this sample: a pipeline may be a part of another one."""
         return self.function(sample, **arguments)
 
     def __repr__(self) -> str:
@@ -90,8 +91,7 @@ class Pipeline:
         try:
             inspect.signature(self.function).bind(None, **arguments)
         except TypeError as error:
-            taken = [p for p in list(inspect.signature(self.function).parameters.values())[1:]]
-            names = ", ".join(p.name for p in taken) or "none"
+            names = ", ".join(list(inspect.signature(self.function).parameters)[1:]) or "none"
             raise ArgumentError(f"the pipeline {self.__name__}(): {error}. It takes: {names}.") from error
 
     def trace(self, sample: Sample, arguments: Mapping[str, Any]) -> dict[str, Node]:
@@ -113,7 +113,11 @@ class Pipeline:
         else:
             pairs = []
         if not pairs:
-            what = "nothing" if returned is None or returned in ((), [], {}) else f"{type(returned).__name__} without names"
+            what = (
+                "nothing"
+                if returned is None or (isinstance(returned, (tuple, list, dict)) and not returned)
+                else f"{type(returned).__name__} without names"
+            )
             raise self._wrong(f"returned {what}")
         self._check_names([name for name, _ in pairs])
         for name, node in pairs:

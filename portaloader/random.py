@@ -51,9 +51,7 @@ def integers(low: int, high: int, *, shape: int | None = None) -> Node:
     return _node(lambda bits: integers_of(bits, low, high).astype(dtype), dtype, shape)
 
 
-def choice(
-    values: int | Sequence[float], probabilities: Sequence[float] | None = None, *, shape: int | None = None
-) -> Node:
+def choice(values: int | Sequence[float], probabilities: Sequence[float] | None = None, *, shape: int | None = None) -> Node:
     """One of ``values`` (an int n means 0 to n - 1), each as likely as its probability, or all alike.
 
     int32 (int64 where needed) if all values are whole numbers, else float32.

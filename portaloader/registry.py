@@ -72,9 +72,7 @@ def _parse(version: str) -> tuple[int, ...]:
 
 
 _OURS = (
-    Framework(
-        "jax", "portaloader.adapters.jax:JaxAdapter", "jax", "pip install portaloader[jax]", ("jax",), (0, 4, 34)
-    ),
+    Framework("jax", "portaloader.adapters.jax:JaxAdapter", "jax", "pip install portaloader[jax]", ("jax",), (0, 4, 34)),
     Framework(
         "mxnet",
         "portaloader.adapters.mxnet:MxnetAdapter",
@@ -84,9 +82,7 @@ _OURS = (
         (1, 9, 1),
         ("mx",),
     ),
-    Framework(
-        "numpy", "portaloader.adapters.numpy:NumpyAdapter", "numpy", "pip install numpy", ("numpy",), (1, 26), ("np",)
-    ),
+    Framework("numpy", "portaloader.adapters.numpy:NumpyAdapter", "numpy", "pip install numpy", ("numpy",), (1, 26), ("np",)),
     Framework(
         "paddle",
         "portaloader.adapters.paddle:PaddleAdapter",

@@ -25,9 +25,7 @@ def install() -> None:
 
 
 class _Finder(MetaPathFinder):
-    def find_spec(
-        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
+    def find_spec(self, name: str, path: Sequence[str] | None, target: ModuleType | None = None) -> ModuleSpec | None:
         if name.partition(".")[0] != "mxnet":
             return None
         spec = PathFinder.find_spec(name, path, target)

@@ -65,9 +65,7 @@ class Permutation:
         return left + a * right
 
 
-def _mix(
-    values: npt.NDArray[np.uint64], before: np.uint64, after: np.uint64
-) -> npt.NDArray[np.uint64]:
+def _mix(values: npt.NDArray[np.uint64], before: np.uint64, after: np.uint64) -> npt.NDArray[np.uint64]:
     """Keyed 64-bit hash: the finaliser of SplitMix64 (G. Steele et al., OOPSLA 2014) between two key words."""
     z = values + before
     z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)

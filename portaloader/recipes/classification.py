@@ -11,7 +11,7 @@ from portaloader.errors import ArgumentError
 from portaloader.pipelines import Node, Sample, pipeline
 
 if TYPE_CHECKING:
-    from nvidia.dali import types
+    pass
 
 ATTEMPTS = 10
 """Crops that are tried before the fallback, as in torchvision."""
@@ -78,7 +78,7 @@ def random_resized_crop(sample: Sample, size: int, scale: tuple[float, float], r
     from nvidia.dali import fn, types
 
     encoded = sample.is_encoded("image")
-    shape = fn.peek_image_shape(sample["image"]) if encoded else fn.shapes(sample["image"])
+    shape = fn.peek_image_shape(sample["image"]) if encoded else sample["image"].shape()
     start, extent = crop_window(shape[0], shape[1], scale, ratio)
     if encoded:
         crop = fn.decoders.image_slice(

@@ -15,6 +15,8 @@ from portaloader.sources.base import FILE, Column, Field, Source
 
 
 class Indexable(Protocol):
+    """What a list is, and a map-style dataset."""
+
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> Any: ...
 
@@ -76,7 +78,8 @@ class Objects(Source):
         found = _field(name, value)
         if found != wanted:
             raise SourceError(
-                f"field {name!r} of {self.describe(index)} is {_spell(found)}; item 0 has {_spell(wanted)}, and every item must be alike."
+                f"field {name!r} of {self.describe(index)} is {_spell(found)}; item 0 has {_spell(wanted)}, "
+                f"and every item must be alike."
             )
         if wanted.kind == "file":
             return np.frombuffer(os.fsencode(value), dtype=np.uint8)

@@ -1,0 +1,101 @@
+# Everything a newcomer needs: `make demo`, then `make test`. Environments are made once, in .venv*.
+
+PYTHON ?= python3
+FRAMEWORKS ?= torch tensorflow mxnet paddle jax
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+PYTEST := $(BIN)/python -m pytest
+
+comma := ,
+empty :=
+space := $(empty) $(empty)
+names := $(subst $(comma),$(space),$(FRAMEWORKS))
+listed := $(subst $(space),$(comma),$(strip $(names)))
+
+# What each framework is installed from. TensorFlow: the build without CUDA. MXNet: without its own requirements, which ask
+# for NumPy 1; it works with NumPy 2 here (docs/decisions/0006-mxnet-beside-numpy-2.md).
+packages_torch := torch
+packages_tensorflow := tensorflow-cpu
+packages_paddle := paddlepaddle setuptools
+packages_jax := jax
+packages_mxnet := graphviz requests setuptools
+
+export TF_CPP_MIN_LOG_LEVEL ?= 2
+
+.PHONY: help demo test lint format samples clean
+help:
+	@echo "make demo                    one pipeline into every framework, compared; then a small training"
+	@echo "make demo FRAMEWORKS=torch   the same with one framework installed"
+	@echo "make test                    the whole suite"
+	@echo "make lint | format | samples | clean"
+
+demo: $(names:%=$(VENV)/.with-%)
+	@$(BIN)/portaloader demo --frameworks "numpy,$(listed)"
+	@echo "Next: make test runs the whole suite; README.md has the five lines for your own images."
+
+test:
+	@$(MAKE) --no-print-directory --keep-going suites
+	@echo "Next: all suites passed; portaloader doctor tells what works on this machine, README.md how to go on."
+
+# -- environments -----------------------------------------------------------------------------------------------------
+
+$(VENV)/.base: pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(PIP) install -q -c constraints.txt -e .
+	@touch $@
+
+$(VENV)/.with-%: $(VENV)/.base
+	$(PIP) install -q -c constraints.txt $(packages_$*)
+	$(if $(filter mxnet,$*),$(PIP) install -q -c constraints.txt --no-deps mxnet,)
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	$(PIP) install -q -c constraints.txt -e ".[dev]"
+	@touch $@
+
+# MXNet as its own metadata want it, beside NumPy 1.26.
+$(VENV)-numpy1/.ready: pyproject.toml
+	$(PYTHON) -m venv $(VENV)-numpy1
+	$(VENV)-numpy1/bin/python -m pip install -q --disable-pip-version-check -e ".[mxnet]" "numpy<2" pytest pytest-timeout
+	@touch $@
+
+# -- suites: each framework in a process of its own --------------------------------------------------------------------
+
+.PHONY: suites test-core test-numpy test-numpy1 test-together test-package $(names:%=test-%)
+suites: lint test-core test-numpy $(names:%=test-%) test-numpy1 test-together test-package
+
+lint: $(VENV)/.dev $(names:%=$(VENV)/.with-%)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+test-core: $(VENV)/.dev
+	$(PYTEST) tests/core
+
+test-numpy: $(VENV)/.dev
+	$(PYTEST) tests/frameworks/test_numpy.py
+
+$(names:%=test-%): test-%: $(VENV)/.dev $(VENV)/.with-%
+	$(PYTEST) tests/frameworks/test_$*.py
+
+test-numpy1: $(VENV)-numpy1/.ready
+	$(VENV)-numpy1/bin/python -m pytest tests/frameworks/test_mxnet.py
+
+test-together: $(VENV)/.dev $(names:%=$(VENV)/.with-%)
+	$(PYTEST) tests/together --frameworks "$(listed)"
+
+test-package: $(VENV)/.dev
+	$(PYTEST) tests/package
+
+# -- chores ------------------------------------------------------------------------------------------------------------
+
+format: $(VENV)/.dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+samples: $(VENV)/.dev
+	$(BIN)/python tools/make_samples.py
+
+clean:
+	rm -rf $(VENV) $(VENV)-numpy1 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .nox

@@ -1,0 +1,5 @@
+"""``python -m portaloader``: the command line."""
+
+from portaloader.cli import app
+
+app()

@@ -1,0 +1,8 @@
+"""Options of the suite."""
+
+import pytest
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--device", default="cpu", choices=["cpu", "gpu"], help="where the contract's batches are made")
+    parser.addoption("--frameworks", default="", help="names with commas between, which are then required to be installed")

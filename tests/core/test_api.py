@@ -1,0 +1,251 @@
+"""The front door: what it refuses, and with which words."""
+
+from types import ModuleType
+
+import numpy as np
+import pytest
+
+import portaloader
+from portaloader import registry
+from portaloader.errors import (
+    AmbiguousFrameworkError,
+    ArgumentError,
+    DeviceError,
+    DtypeError,
+    EmptySourceError,
+    FrameworkNotInstalledError,
+    FrameworkTooOldError,
+    PipelineError,
+    SourceNotFoundError,
+    StateError,
+    UnknownFrameworkError,
+)
+from portaloader.testing.helpers import Numbers, passed_through
+
+
+def load(source=None, pipeline=passed_through, **options):
+    options = {"framework": "numpy", "device": "cpu", **options}
+    with portaloader.get_loader(Numbers(6) if source is None else source, pipeline, **options) as loader:
+        return list(loader)
+
+
+def test_bundled_samples_need_nothing():
+    with portaloader.get_loader(framework="numpy") as loader:
+        batch = next(iter(loader))
+        assert batch["image"].shape == (32, 3, 224, 224)
+        assert loader.source.classes == ["checks", "dots", "rings", "stripes", "triangles"]
+        assert len(loader) == 13
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"batch_size": 0}, "batch_size=0.*at least 1"),
+        ({"batch_size": -3}, "batch_size=-3.*at least 1"),
+        ({"batch_size": "8"}, "batch_size='8'.*whole number"),
+        ({"batch_size": True}, "batch_size=True.*whole number"),
+        ({"shard": (3, 2)}, r"shard=\(3, 2\).*0 <= index < count"),
+        ({"shard": 1}, r"shard=1.*\(index, count\)"),
+        ({"shard": "all"}, "shard='all'"),
+        ({"last_batch": "fill"}, "last_batch='fill'.*'partial', 'drop', 'pad', 'wrap'"),
+        ({"device": "tpu"}, "device='tpu'.*cpu"),
+        ({"device": -1}, "device=-1"),
+        ({"epoch": -1}, "epoch=-1.*at least 0"),
+        ({"prefetch": 0}, "prefetch=0.*at least 1"),
+        ({"num_threads": 0}, "num_threads=0.*at least 1"),
+        ({"seed": "x"}, "seed='x'"),
+        ({"pipeline": lambda sample: {}}, "portaloader.pipeline"),
+        ({"quality": 3}, r"passed_through\(\).*quality.*takes: none"),
+    ],
+)
+def test_bad_argument(options, words):
+    with pytest.raises(ArgumentError, match=words):
+        load(**options)
+
+
+def test_bad_source(tmp_path):
+    with pytest.raises(SourceNotFoundError, match="no such file or folder"):
+        load(tmp_path / "nowhere")
+    with pytest.raises(EmptySourceError, match="is empty"):
+        load(tmp_path)
+    with pytest.raises(EmptySourceError, match="no items"):
+        load([])
+    with pytest.raises(ArgumentError, match="source of type int"):
+        load(7)
+
+
+def test_no_recipe_fits():
+    with pytest.raises(ArgumentError, match="no recipe fits.*'value'"):
+        load(pipeline=None)
+
+
+def test_gpu_that_is_not_there():
+    with pytest.raises(DeviceError, match=r"gpu:63.*device=\"cpu\""):
+        load(device=63)
+
+
+class TestPipelines:
+    """What a pipeline function may return."""
+
+    def refused(self, function, words, **options):
+        with pytest.raises(PipelineError, match=words):
+            load(pipeline=portaloader.pipeline(**options)(function) if options else portaloader.pipeline(function))
+
+    def test_nothing(self):
+        self.refused(lambda sample: None, "returned nothing")
+        self.refused(lambda sample: {}, "returned nothing")
+        self.refused(lambda sample: None, "returned nothing", outputs=["a"])
+
+    def test_no_names(self):
+        self.refused(lambda sample: sample["value"], "DataNode without names")
+
+    def test_duplicate_names(self):
+        self.refused(lambda sample: (sample["value"],) * 2, "two outputs named 'a'", outputs=["a", "a"])
+
+    def test_too_few_outputs(self):
+        self.refused(lambda sample: sample["value"], "1 outputs for the 2 names", outputs=["a", "b"])
+
+    def test_not_a_node(self):
+        self.refused(lambda sample: {"a": 3}, "returned a int for the output 'a'")
+
+    def test_not_a_name(self):
+        self.refused(lambda sample: {1: sample["value"]}, "named 1, which is not a str")
+
+    def test_reserved_name(self):
+        self.refused(lambda sample: {"id": sample["value"]}, "'id', which the loader adds itself")
+
+    def test_unknown_field(self):
+        self.refused(lambda sample: {"a": sample["image"]}, "sample.'image'.*fields 'value'")
+
+    def test_no_parameter(self):
+        with pytest.raises(PipelineError, match="takes no argument"):
+            portaloader.pipeline(lambda: None)
+
+    def test_names_of_the_decorator(self):
+        @portaloader.pipeline(outputs=["number"])
+        def named(sample):
+            return sample["value"]
+
+        assert [batch["number"].tolist() for batch in load(pipeline=named, shuffle=False, batch_size=3)] == [[0, 1, 2], [3, 4, 5]]
+
+    def test_one_within_another(self):
+        @portaloader.pipeline
+        def outer(sample, factor):
+            return {"product": passed_through(sample)["value"] * factor}
+
+        (batch,) = load(pipeline=outer, shuffle=False, factor=3)
+        assert batch["product"].tolist() == [0, 3, 6, 9, 12, 15]
+
+
+class TestFrameworks:
+    """Which framework is meant, and what if it is not there."""
+
+    @pytest.fixture
+    def known(self, monkeypatch):
+        """Only these frameworks, and none of them imported by this process."""
+
+        def set_known(**entries):
+            for name, entry in entries.items():
+                monkeypatch.delitem(__import__("sys").modules, entry.module, raising=False)
+                entries[name] = entry
+            monkeypatch.setattr(registry, "frameworks", lambda: entries)
+
+        return set_known
+
+    def test_unknown(self):
+        with pytest.raises(UnknownFrameworkError, match="framework='caffe'.*'jax', 'mxnet', 'numpy'"):
+            load(framework="caffe")
+
+    def test_aliases(self):
+        names = {"tf": "tensorflow", "pytorch": "torch", "mx": "mxnet", "paddlepaddle": "paddle", "np": "numpy", "TF": "tensorflow"}
+        assert {alias: registry.resolve(alias).name for alias in names} == names
+
+    def test_not_installed(self, known):
+        known(absent=registry.Framework("absent", "absent_adapter:A", "absent_framework", "pip install absent"))
+        with pytest.raises(FrameworkNotInstalledError, match="absent_framework is not installed here: pip install absent"):
+            load(framework="absent")
+
+    def test_too_old(self, known):
+        known(numpy=registry.Framework("numpy", "x:Y", "numpy", "pip install numpy", ("numpy",), (99,)))
+        with pytest.raises(FrameworkTooOldError, match="99 or newer is needed: pip install numpy -U"):
+            load(framework="numpy")
+
+    def test_fails_at_its_import(self, known, tmp_path, monkeypatch):
+        (tmp_path / "broken_adapter.py").write_text("import no_such_module")
+        monkeypatch.syspath_prepend(tmp_path)
+        known(broken=registry.Framework("broken", "broken_adapter:A", "broken_adapter", "pip install broken"))
+        with pytest.raises(FrameworkNotInstalledError, match="no_such_module.*pip install broken") as caught:
+            load(framework="broken")
+        assert isinstance(caught.value.__cause__, ImportError)
+
+    def test_none_imported_and_none_named(self, known):
+        known(one=registry.Framework("one", "a:B", "framework_one", ""))
+        with pytest.raises(AmbiguousFrameworkError, match='has imported none.*framework="one"'):
+            load(framework=None)
+
+    def test_two_imported_and_none_named(self, known, monkeypatch):
+        known(
+            one=registry.Framework("one", "a:B", "framework_one", ""),
+            two=registry.Framework("two", "a:B", "framework_two", ""),
+        )
+        for name in ("framework_one", "framework_two"):
+            monkeypatch.setitem(__import__("sys").modules, name, ModuleType(name))
+        with pytest.raises(AmbiguousFrameworkError, match="has imported one and two"):
+            load(framework=None)
+        monkeypatch.delitem(__import__("sys").modules, "framework_two")
+        assert registry.resolve(None).name == "one"
+
+
+class TestState:
+    """What a state is good for, and what it is not."""
+
+    def test_names_what_differs(self):
+        with portaloader.get_loader(Numbers(6), passed_through, framework="numpy", seed=1) as one:
+            state = one.state_dict()
+        with portaloader.get_loader(Numbers(7), passed_through, framework="numpy", seed=2) as other:
+            with pytest.raises(StateError, match="size: 6 in the state, 7 here; seed: 1 in the state, 2 here"):
+                other.load_state_dict(state)
+            with pytest.raises(StateError, match="version None"):
+                other.load_state_dict({})
+
+    def test_dalis_random_operators_cannot_be_resumed(self):
+        from nvidia.dali import fn
+
+        @portaloader.pipeline
+        def noisy(sample):
+            return {"noise": fn.random.uniform(), "value": sample["value"]}
+
+        with (
+            portaloader.get_loader(Numbers(6), noisy, framework="numpy") as loader,
+            pytest.raises(StateError, match=r"random__Uniform.*portaloader\.random"),
+        ):
+            loader.state_dict()
+
+    @pytest.mark.parametrize("rule", ["partial", "drop", "pad", "wrap"])
+    def test_resumes_with_other_ranks_and_batch_size(self, rule):
+        def stream(loader):
+            return [i for b in loader for i in b["id"][b.get("valid", np.ones(len(b["id"]), bool))].tolist()]
+
+        options = {"framework": "numpy", "last_batch": rule}
+        with portaloader.get_loader(Numbers(40), passed_through, batch_size=6, **options) as before:
+            batches = iter(before)
+            seen = [next(batches)["id"].tolist() for _ in range(2)]
+            state = before.state_dict()
+            assert (state["epoch"], state["position"]) == (0, 12)
+        rest = []
+        for rank in range(2):
+            with portaloader.get_loader(Numbers(40), passed_through, batch_size=4, shard=(rank, 2), **options) as after:
+                after.load_state_dict(state)
+                rest += stream(after)
+        whole = sum(seen, []) + rest
+        missing = {"drop": 4}.get(rule, 0)
+        extra = {"wrap": 4}.get(rule, 0)
+        assert len(set(whole)) == 40 - missing
+        assert len(whole) == 40 - missing + extra
+
+
+def test_narrow_framework_is_told_about(monkeypatch):
+    with portaloader.get_loader(Numbers(2), passed_through, framework="numpy") as loader:
+        monkeypatch.setattr(loader.adapter, "unsupported", {np.dtype(np.int64): "no such thing"})
+        with pytest.raises(DtypeError, match="output 'id' is int64, and numpy cannot take it: no such thing"):
+            next(iter(loader))

@@ -1,0 +1,7 @@
+"""The contract, for numpy."""
+
+from portaloader.testing import AdapterContract
+
+
+class TestNumpy(AdapterContract):
+    framework = "numpy"

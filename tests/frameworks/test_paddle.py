@@ -1,0 +1,7 @@
+"""The contract, for paddle."""
+
+from portaloader.testing import AdapterContract
+
+
+class TestPaddle(AdapterContract):
+    framework = "paddle"

@@ -1,0 +1,7 @@
+"""The contract, for tensorflow."""
+
+from portaloader.testing import AdapterContract
+
+
+class TestTensorflow(AdapterContract):
+    framework = "tensorflow"

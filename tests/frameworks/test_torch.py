@@ -1,0 +1,7 @@
+"""The contract, for torch."""
+
+from portaloader.testing import AdapterContract
+
+
+class TestTorch(AdapterContract):
+    framework = "torch"
