@@ -36,6 +36,9 @@ class Shard:
                 f"shard=({self.index!r}, {self.count!r}) was asked for; it is (index, count), two whole numbers with "
                 f"0 <= index < count. The first of two ranks is shard=(0, 2)."
             )
+        # NumPy's integers would overflow, and JSON does not know them.
+        object.__setattr__(self, "index", int(self.index))
+        object.__setattr__(self, "count", int(self.count))
 
 
 @dataclass(frozen=True)

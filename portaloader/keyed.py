@@ -62,6 +62,7 @@ def bits(
     Returns:
         shape (batch, draws), uint64, every bit used.
     """
+    seed = int(seed)
     ids = np.asarray(ids, dtype=np.int64).astype(np.uint64)
     low, high = first // 2, (first + draws + 1) // 2
     blocks = high - low

@@ -58,7 +58,7 @@ def from_environment(environ: Mapping[str, str] | None = None) -> Launch:
     for names in _LAUNCHERS:
         if names.rank in environ and names.world in environ:
             return _launch(names, environ)
-    for names in _LAUNCHERS[:1]:
+    for names in _LAUNCHERS[:3]:  # a rank of the others is set without a job as well
         for present, absent in ((names.rank, names.world), (names.world, names.rank)):
             if present in environ:
                 raise LaunchError(
@@ -79,7 +79,12 @@ def _launch(names: _Variables, environ: Mapping[str, str]) -> Launch:
     if names.local_rank in environ:
         index = _number(names.local_rank, environ)
         digits = environ.get(names.local_world, "").split("(")[0].split(",")[0]
-        local = Shard(index, max(int(digits) if digits.isdigit() else 1, index + 1))
+        count = int(digits) if digits.isdigit() else index + 1
+        if not 0 <= index < count:
+            raise LaunchError(
+                f"{names.launcher} says {names.local_rank}={index} of {names.local_world}={count} on this machine, which cannot be."
+            )
+        local = Shard(index, count)
     return Launch(Shard(rank, world), local, names.launcher)
 
 

@@ -19,20 +19,24 @@ import numpy.typing as npt
 from portaloader.errors import ArgumentError
 from portaloader.pipelines import Node, add_draw
 
+_FLOAT32 = float(np.finfo(np.float32).max)
+
 Bits = npt.NDArray[np.uint64]
 
 
 def uniform(low: float = 0.0, high: float = 1.0, *, shape: int | None = None) -> Node:
     """float32, uniform in [low, high)."""
-    if not low < high:
-        raise ArgumentError(f"uniform({low}, {high}) was asked for; low must be below high.")
+    if not -_FLOAT32 <= low < high <= _FLOAT32:
+        raise ArgumentError(f"uniform({low}, {high}) was asked for; low must be below high, and both within float32.")
     return _node(lambda bits: uniform_of(bits, low, high), np.float32, shape)
 
 
 def normal(mean: float = 0.0, stddev: float = 1.0, *, shape: int | None = None) -> Node:
     """float32, normal with this mean and standard deviation."""
-    if stddev < 0:
-        raise ArgumentError(f"normal({mean}, {stddev}) was asked for; a standard deviation is not negative.")
+    if not (0 <= stddev <= _FLOAT32 and -_FLOAT32 <= mean <= _FLOAT32):
+        raise ArgumentError(
+            f"normal({mean}, {stddev}) was asked for; a standard deviation is not negative, and both are within float32."
+        )
     return _node(lambda bits: normal_of(bits, mean, stddev), np.float32, shape)
 
 
@@ -45,8 +49,12 @@ def coin_flip(probability: float = 0.5, *, shape: int | None = None) -> Node:
 
 def integers(low: int, high: int, *, shape: int | None = None) -> Node:
     """int32 (int64 where the bounds need it), uniform in low, low + 1, ..., high - 1."""
-    if not low < high:
-        raise ArgumentError(f"integers({low}, {high}) was asked for; low must be below high.")
+    whole = all(isinstance(bound, (int, np.integer)) and not isinstance(bound, bool) for bound in (low, high))
+    if not (whole and -(2**63) <= low < high <= 2**63 and high - low <= 2**53):
+        raise ArgumentError(
+            f"integers({low}, {high}) was asked for; low must be below high, both whole numbers within int64, at most 2**53 apart."
+        )
+    low, high = int(low), int(high)
     dtype = _integer_dtype(low, high - 1)
     return _node(lambda bits: integers_of(bits, low, high).astype(dtype), dtype, shape)
 
@@ -89,7 +97,7 @@ def normal_of(bits: Bits, mean: float, stddev: float) -> npt.NDArray[np.float32]
 
 
 def integers_of(bits: Bits, low: int, high: int) -> npt.NDArray[np.int64]:
-    """The values of :func:`integers` for these bits. The bias is below (high - low) / 2**64."""
+    """The values of :func:`integers` for these bits. The bias is at most (high - low) / 2**64, below 2**-11."""
     return (bits % np.uint64(high - low)).astype(np.int64) + low
 
 

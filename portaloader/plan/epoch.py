@@ -62,6 +62,9 @@ class Plan:
         if self.last_batch not in get_args(LastBatch):
             choices = ", ".join(map(repr, get_args(LastBatch)))
             raise ArgumentError(f"last_batch={self.last_batch!r} is not a rule; there are {choices}.")
+        # NumPy's integers would overflow, and JSON does not know them.
+        object.__setattr__(self, "batch_size", int(self.batch_size))
+        object.__setattr__(self, "seed", int(self.seed))
         self.epoch(0)
 
     @property

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import log
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from portaloader import random
 from portaloader.errors import ArgumentError
 from portaloader.pipelines import Node, Sample, pipeline
-
-if TYPE_CHECKING:
-    pass
 
 ATTEMPTS = 10
 """Crops that are tried before the fallback, as in torchvision."""
@@ -112,14 +109,22 @@ def crop_window(height: Node, width: Node, scale: tuple[float, float], ratio: tu
     first = fn.cast((rank == best) & fits, dtype=types.FLOAT)
     found = fn.cast(best > 0.0, dtype=types.FLOAT)
     # The fallback: as much of the image as the nearest allowed ratio has, from its centre.
-    full_w = math.min(width, math.floor(height * ratio[1] + 0.5))
-    full_h = math.min(height, math.floor(width / ratio[0] + 0.5))
+    full_w, full_h = math.min(width, _half_even(height * ratio[1])), math.min(height, _half_even(width / ratio[0]))
     crop_w = found * fn.reductions.sum(first * tried_w) + (1.0 - found) * full_w
     crop_h = found * fn.reductions.sum(first * tried_h) + (1.0 - found) * full_h
     top = _place(height - crop_h, random.uniform(), found)
     left = _place(width - crop_w, random.uniform(), found)
     start, extent = fn.stack(top, left), fn.stack(crop_h, crop_w)
     return fn.cast(start, dtype=types.INT32), fn.cast(extent, dtype=types.INT32)
+
+
+def _half_even(value: Node) -> Node:
+    """Rounded to whole numbers, halves to even ones, as Python's ``round`` does."""
+    from nvidia.dali import fn, math, types
+
+    up = math.floor(value + 0.5)
+    odd_half = (value - math.floor(value) == 0.5) & (up != 2.0 * math.floor(up / 2.0))
+    return up - fn.cast(odd_half, dtype=types.FLOAT)
 
 
 def _place(room: Node, uniform: Node, found: Node) -> Node:

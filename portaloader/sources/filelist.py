@@ -6,6 +6,7 @@ import csv
 import hashlib
 import json
 import os
+import re
 from array import array
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from portaloader.sources.base import FILE, LABEL, Column, Source
 from portaloader.sources.paths import PathTable
 from portaloader.sources.progress import counted
 
-Row = tuple[int, str, Any]
+Row = tuple[int, Any, Any]
 """Line number (from 1), path, label."""
 
 
@@ -65,12 +66,17 @@ class FileList(Source):
         self._paths = PathTable(Path(root).absolute() if root is not None else self.path.parent)
         codes = array("q")
         seen: dict[str, int] = {}
-        for number, name, value in counted(reader(self.path, image, label), f"reading {self.path}"):
-            if not name:
-                raise self._bad_line(number, "the path is empty")
-            self._paths.append(os.fsencode(name))
-            if label is not None:
-                codes.append(seen.setdefault(self._label(number, value), len(seen)))
+        try:
+            for number, name, value in counted(reader(self.path, image, label), f"reading {self.path}"):
+                if not isinstance(name, str) or not name:
+                    raise self._bad_line(
+                        number, "the path is empty" if name == "" else f"the path is {name!r}, which is no text"
+                    )
+                self._paths.append(os.fsencode(name))
+                if label is not None:
+                    codes.append(seen.setdefault(self._label(number, value), len(seen)))
+        except UnicodeDecodeError as error:
+            raise SourceError(f"the file list {str(self.path)!r} is not UTF-8 ({error}); convert it.") from error
         if not len(self._paths):
             raise EmptySourceError(f"the file list {str(self.path)!r} names no file.")
         self._labels = self._numbered(codes, list(seen))
@@ -80,19 +86,21 @@ class FileList(Source):
         return SourceError(f"{self.path}, line {number}: {why}.")
 
     def _label(self, number: int, value: Any) -> str:
-        if isinstance(value, bool) or not isinstance(value, (int, str)) or value == "":
+        if isinstance(value, bool) or not isinstance(value, (int, str)) or not str(value).strip():
             raise self._bad_line(number, f"the label is {value!r}; a whole number or a name is needed")
         return str(value).strip()
 
     def _numbered(self, codes: array[int], names: list[str]) -> npt.NDArray[np.int64]:
         """The label of each line, from the place of its name in ``names``; the classes where the names are no numbers."""
-        try:
+        if all(_NUMBER.fullmatch(name) for name in names):
             values = [int(name) for name in names]
-        except ValueError:
+        else:
             self.classes = sorted(names)
-            values = [self.classes.index(name) for name in names]
-        if values and min(values) < 0:
-            raise SourceError(f"{self.path}: there is the label {min(values)}; labels are 0 or more.")
+            index = {name: i for i, name in enumerate(self.classes)}
+            values = [index[name] for name in names]
+        for value in values:
+            if not 0 <= value < 2**63:
+                raise SourceError(f"{self.path}: there is the label {value}; labels are 0 or more, and below 2**63.")
         return np.asarray(values, dtype=np.int64)[np.frombuffer(codes, dtype=np.int64)]
 
     def __len__(self) -> int:
@@ -115,7 +123,7 @@ class FileList(Source):
 
 
 def _text(path: Path, image: str, label: str | None) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             line = line.strip()
             if not line:
@@ -132,7 +140,9 @@ def _text(path: Path, image: str, label: str | None) -> Iterator[Row]:
 def _csv(path: Path, image: str, label: str | None) -> Iterator[Row]:
     with path.open(encoding="utf-8-sig", newline="") as lines:
         reader = csv.DictReader(lines, dialect="excel-tab" if path.suffix.lower() == ".tsv" else "excel")
-        found = reader.fieldnames or []
+        found = reader.fieldnames
+        if found is None:
+            return  # nothing in it, not even a header
         for column in (image, label):
             if column is not None and column not in found:
                 raise SourceError(
@@ -144,7 +154,7 @@ def _csv(path: Path, image: str, label: str | None) -> Iterator[Row]:
 
 
 def _json_lines(path: Path, image: str, label: str | None) -> Iterator[Row]:
-    with path.open(encoding="utf-8") as lines:
+    with path.open(encoding="utf-8-sig") as lines:
         for number, line in enumerate(lines, start=1):
             if not line.strip():
                 continue
@@ -159,8 +169,10 @@ def _json_lines(path: Path, image: str, label: str | None) -> Iterator[Row]:
                         f"{path}, line {number}: no key {key!r} (found: {keys}). Say which is meant: "
                         f"FileList({path.name!r}, image=..., label=...); label=None for a list without labels."
                     )
-            yield number, str(row[image]), row[label] if label is not None else None
+            yield number, row[image], row[label] if label is not None else None
 
+
+_NUMBER = re.compile(r"-?[0-9]+")
 
 READERS = {".txt": _text, ".lst": _text, ".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines}
 """The endings that are file lists."""

@@ -25,8 +25,8 @@ EXTENSIONS = frozenset(
 class ImageFolder(Source):
     """``root/CLASS/.../image.jpg``: each folder directly below ``root`` is a class, its images lie in it at any depth.
 
-    Classes are numbered, and images ordered, by the bytes of their paths, on every machine alike. A folder that has
-    images directly in it and none below has no labels. Hidden files and folders are passed over; links are followed.
+    Classes are numbered by the bytes of their names; images come folder by folder, a folder's own before those of its
+    sub-folders, by the bytes of their names: on every machine alike. Images directly in ``root``, and none below: no labels. Hidden files and folders are passed over; links are followed.
 
     Fields: ``image`` (a file), and ``label`` (int64) where there are classes.
 
@@ -56,7 +56,9 @@ class ImageFolder(Source):
 
     def _check(self, flat: int) -> None:
         if not self._paths:
-            if next(os.scandir(self.root), None) is None:
+            with os.scandir(self.root) as entries:
+                empty = next(entries, None) is None
+            if empty:
                 raise EmptySourceError(f"the image folder {str(self.root)!r} is empty.")
             known = " ".join(sorted(e.decode() for e in EXTENSIONS))
             raise EmptySourceError(
@@ -103,10 +105,21 @@ def _images(root: bytes) -> Iterator[bytes]:
             for entry in entries:
                 if entry.name.startswith(b"."):
                     continue
-                if entry.is_dir():
+                kind = _kind(entry)
+                if kind == "folder":
                     folders.append(entry.name)
-                elif os.path.splitext(entry.name)[1].lower() in EXTENSIONS and entry.is_file():
+                elif kind == "file" and os.path.splitext(entry.name)[1].lower() in EXTENSIONS:
                     files.append(entry.name)
         for name in sorted(files):
             yield os.path.join(relative, name)
         stack.extend((os.path.join(relative, name), chain) for name in sorted(folders, reverse=True))
+
+
+def _kind(entry: os.DirEntry[bytes]) -> str:
+    """ "file", "folder", or "" for a link that leads nowhere or to itself."""
+    try:
+        if entry.is_dir():
+            return "folder"
+        return "file" if entry.is_file() else ""
+    except OSError:
+        return ""

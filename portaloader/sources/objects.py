@@ -85,7 +85,12 @@ class Objects(Source):
             return np.frombuffer(os.fsencode(value), dtype=np.uint8)
         if wanted.kind == "encoded":
             return np.frombuffer(value, dtype=np.uint8)
-        return np.ascontiguousarray(value, dtype=wanted.dtype).reshape(np.shape(value))
+        try:
+            return np.ascontiguousarray(value, dtype=wanted.dtype).reshape(np.shape(value))
+        except OverflowError as error:
+            raise SourceError(
+                f"field {name!r} of {self.describe(index)} is {value}, which {wanted.dtype} cannot hold."
+            ) from error
 
     def describe(self, sample_id: int) -> str:
         return f"item {sample_id} of {type(self.items).__name__}"

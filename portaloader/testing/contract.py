@@ -268,9 +268,14 @@ class AdapterContract:
             bad.write_bytes(bad.read_bytes()[: bad.stat().st_size // 2])
         else:
             bad.write_text("no picture at all")
+        if damage == "truncated" and self.device == "gpu":
+            # NVIDIA's GPU decoders report no error for it and fill up the missing part: docs/guarantees.md, deviations.
+            assert len(list(loader)) == 3
+            return
         with pytest.raises(SampleError, match="sample 4 .*cannot be processed") as caught:
             list(loader)
         assert caught.value.sample_id == 4
+        assert caught.value.where.endswith(("4.jpg", "item 4 of list"))
         loader.close()
         loader.close()
 

@@ -126,7 +126,10 @@ class TestPipelines:
         def named(sample):
             return sample["value"]
 
-        assert [batch["number"].tolist() for batch in load(pipeline=named, shuffle=False, batch_size=3)] == [[0, 1, 2], [3, 4, 5]]
+        assert [batch["number"].tolist() for batch in load(pipeline=named, shuffle=False, batch_size=3)] == [
+            [0, 1, 2],
+            [3, 4, 5],
+        ]
 
     def test_one_within_another(self):
         @portaloader.pipeline
@@ -157,7 +160,14 @@ class TestFrameworks:
             load(framework="caffe")
 
     def test_aliases(self):
-        names = {"tf": "tensorflow", "pytorch": "torch", "mx": "mxnet", "paddlepaddle": "paddle", "np": "numpy", "TF": "tensorflow"}
+        names = {
+            "tf": "tensorflow",
+            "pytorch": "torch",
+            "mx": "mxnet",
+            "paddlepaddle": "paddle",
+            "np": "numpy",
+            "TF": "tensorflow",
+        }
         assert {alias: registry.resolve(alias).name for alias in names} == names
 
     def test_not_installed(self, known):

@@ -25,8 +25,6 @@ def augmented(sample, size=24):
     return {"image": image, "label": sample["label"]}
 
 
-
-
 def pixels(epoch=0, ranks=1, **options):
     """Sample id to pixels, for one epoch."""
     found = {}

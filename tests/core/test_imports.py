@@ -42,7 +42,9 @@ def imports(file):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{file}: imports are absolute"
-            yield from (f"{node.module}.{alias.name}" for alias in node.names) if node.module == "portaloader" else [node.module]
+            yield from (
+                (f"{node.module}.{alias.name}" for alias in node.names) if node.module == "portaloader" else [node.module]
+            )
 
 
 def core_files():

@@ -13,8 +13,8 @@ from portaloader.plan import Permutation
 
 SIGMAS = 6.0
 """Standard deviations that a statistic may be away from what it is for truly random orders."""
-ORDERS, SMALL, LARGE = 2000, 32, 100_000
-"""How many orders of SMALL samples are looked at, and one order of LARGE ones."""
+ORDERS, SMALL, LARGE = 2000, 25, 100_000
+"""How many orders of SMALL samples, an odd square, are looked at; and the size of a few long ones."""
 BILLION = 10**9
 
 

@@ -57,7 +57,6 @@ def ending(request):
     return request.param
 
 
-# -- image folder -----------------------------------------------------------------------------------------------------
 def test_folder_labels_from_directories_at_any_depth(tmp_path):
     source = ImageFolder(touch(tmp_path, "cat/1.jpg", "cat/x/y/z/2.jpg", "dog/deep/3.jpg", "ant/4.png"))
     assert paths(source, tmp_path) == [b"ant/4.png", b"cat/1.jpg", b"cat/x/y/z/2.jpg", b"dog/deep/3.jpg"]
@@ -104,7 +103,6 @@ def test_folder_file_names_that_are_not_utf8(tmp_path):
     assert os.fsencode(source.classes[0]) == b"caf\xe9"
 
 
-# -- file lists -------------------------------------------------------------------------------------------------------
 def test_list_of_names_and_of_paths_with_spaces(tmp_path, ending):
     source = FileList(write(tmp_path, ending, LISTED))
     assert paths(source, tmp_path) == [b"a b.jpg", b"c.jpg", b"d/e.jpg"]
@@ -163,7 +161,7 @@ def test_list_with_empty_lines_and_byte_order_mark(tmp_path, ending):
         ("l.csv", "path,label\n,1\n", "line 2: the path is empty"),
         ("l.csv", "path,label\na.jpg,-1\n", "label -1; labels are 0 or more"),
         ("l.csv", f"path,label\na.jpg,{2**63}\n", f"{2**63}"),
-        ("l.csv", "path,label\na.jpg,caf\udce9\n", "l.csv.*UTF-8"),
+        ("l.csv", "path,label\na.jpg,caf\udce9\n", "UTF-8"),
         ("l.jsonl", '{"path": "a.jpg", "label": 1}\n{"path": "b.jpg"}\n', r"line 2: no key 'label' \(found: 'path'\)"),
         ("l.jsonl", '{"path": "a.jpg", "label": 1.5}\n', "line 1: the label is 1.5"),
         ("l.jsonl", '{"path": null, "label": 1}\n', "line 1: the path is"),
@@ -173,7 +171,7 @@ def test_list_with_empty_lines_and_byte_order_mark(tmp_path, ending):
 )
 def test_bad_line_of_a_list(tmp_path, name, text, message):
     (tmp_path / name).write_bytes(text.encode(errors="surrogateescape"))
-    with pytest.raises(SourceError, match=f"{name}.*{message}|{message}"):
+    with pytest.raises(SourceError, match=f"{name}.*{message}"):
         FileList(tmp_path / name)
 
 
@@ -185,10 +183,7 @@ def test_empty_list(tmp_path, ending, header):
         FileList(path)
 
 
-# -- objects ----------------------------------------------------------------------------------------------------------
 class Broken(list):
-    """Its items cannot be read."""
-
     def __getitem__(self, index):
         raise OSError(f"disk on fire at {index}")
 
@@ -242,7 +237,6 @@ def test_items_that_cannot_be_used(items, message):
         Objects(items).fetch(np.arange(len(items)), ["x"])
 
 
-# -- what is meant, and bad input -------------------------------------------------------------------------------------
 def test_open_source(tmp_path):
     touch(tmp_path, "a/1.jpg")
     meant = [tmp_path, str(tmp_path), write(tmp_path, "csv", LISTED), [IMAGE], None]

@@ -84,7 +84,11 @@ def test_another_interpreter(photographs):
     ("options", "status", "words"),
     [
         (["--frameworks", "numpy,caffe"], 2, "framework='caffe' was asked for"),
-        (["--pipeline", "nowhere:function", "--frameworks", "numpy"], 1, "ArgumentError: the pipeline 'nowhere:function' cannot"),
+        (
+            ["--pipeline", "nowhere:function", "--frameworks", "numpy"],
+            1,
+            "ArgumentError: the pipeline 'nowhere:function' cannot",
+        ),
         (["--pipeline", "nowhere", "--frameworks", "numpy"], 1, "not of the form module:function"),
         (["/nowhere", "--frameworks", "numpy"], 1, "SourceNotFoundError: the source '/nowhere'"),
         (["--python", "mxnet"], 2, "not of the form NAME=VALUE"),

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from portaloader.contract import Adapter, DaliTensor, Device
 
 from listframe import Tensor
+from portaloader.contract import Adapter, DaliTensor, Device
 
 
 class ListframeAdapter(Adapter):

@@ -1,0 +1,129 @@
+"""Throughput through the loader against the same DALI graph run bare, in each framework.
+
+    python benchmarks/loader_overhead.py [--frameworks torch,jax] [--rounds 9] [--source FOLDER] [--device cpu]
+
+Bare means `pipeline.run()` on the graph that the loader built, fed with columns that were computed beforehand: neither plan
+nor keyed random numbers nor source nor hand-over take part. Rounds alternate between the two, so drift of the machine
+cancels; the ratio is taken pair by pair. Each framework runs in a process of its own.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import portaloader
+from portaloader import registry
+from portaloader.graph import Feed, Graph
+from portaloader.recipes import classification
+
+
+class Replay(Feed):
+    """A feed whose batches were computed beforehand."""
+
+    def record(self, rows):
+        self.batches = [(batch, self._read(batch)) for batch in rows]
+
+    def _advance(self):
+        self._taken.clear()
+        self._columns = None
+        rows, self._columns = next(self._coming)
+        return self._columns
+
+
+def photographs(folder):
+    """256 JPEG files of about 500 x 375 pixels, cut from scikit-image's and scikit-learn's photographs."""
+    import numpy as np
+    import skimage
+    import sklearn
+    from PIL import Image
+
+    files = [Path(sklearn.__file__).parent / "datasets/images" / name for name in ("china.jpg", "flower.jpg")]
+    files += [
+        Path(skimage.__file__).parent / "data" / name for name in ("rocket.jpg", "chelsea.png", "coffee.png", "astronaut.png")
+    ]
+    pictures = [Image.open(file).convert("RGB") for file in files]
+    rng = np.random.default_rng(0)
+    for number in range(256):
+        picture = pictures[number % len(pictures)]
+        width, height = rng.integers(380, 500), rng.integers(290, 375)
+        left, top = (rng.integers(0, max(1, side - size)) for side, size in zip(picture.size, (width, height), strict=True))
+        cut = picture.crop((left, top, left + width, top + height))
+        cut.save(folder / f"{number:03}.jpg", quality=90)
+    return folder
+
+
+def measure(framework, source, device, rounds, batch_size=64):
+    """Seconds of one epoch, through the loader and bare, in turn."""
+    loader = portaloader.get_loader(source, framework=framework, batch_size=batch_size, device=device, last_batch="drop")
+    graph = Graph(classification, {}, loader.source, loader._engine._graph.settings)
+    replay = Replay(loader.source, 0)
+    replay._fields, replay._draws = graph.feed._fields, graph.feed._draws
+    epoch = loader.plan.epoch(0)
+    replay.record(epoch.rows(step) for step in range(epoch.steps))
+    graph.feed = replay
+
+    def bare():
+        replay._coming, replay._columns = iter(replay.batches), None
+        graph.pipe.reset()
+        count = 0
+        while True:
+            try:
+                graph.pipe.run()
+            except StopIteration:
+                return count
+            count += 1
+
+    def through():
+        # The same epoch each time, so that both decode the same pixels.
+        loader.load_state_dict(start)
+        return sum(1 for _ in loader)
+
+    start = loader.state_dict()
+    pairs = []
+    for number in range(rounds + 1):
+        seconds = {}
+        for job in (through, bare) if number % 2 else (bare, through):
+            began = time.perf_counter()
+            batches = job()
+            seconds[job.__name__] = time.perf_counter() - began
+            assert batches == epoch.steps
+        pairs.append((seconds["through"], seconds["bare"]))
+    return {"images": epoch.steps * batch_size, "pairs": pairs[1:]}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--frameworks", default=",".join(f.name for f in registry.BUILT_IN.values() if f.is_installed()))
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--source")
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        print(json.dumps(measure(options.worker, options.source, options.device, options.rounds)))
+        return
+    table = Table(title="images/s through the loader / bare")
+    for column in ("framework", "bare, images/s", "ratio: median", "least", "greatest"):
+        table.add_column(column, justify="left" if column == "framework" else "right")
+    with tempfile.TemporaryDirectory() as folder:
+        source = options.source or str(photographs(Path(folder)))
+        for name in options.frameworks.split(","):
+            command = [sys.executable, __file__, "--worker", name, "--source", source, "--device", options.device]
+            done = subprocess.run([*command, "--rounds", str(options.rounds)], capture_output=True, text=True, check=True)
+            found = json.loads(done.stdout.splitlines()[-1])
+            ratios = [bare / through for through, bare in found["pairs"]]
+            speed = found["images"] / statistics.median(bare for _, bare in found["pairs"])
+            table.add_row(name, f"{speed:.0f}", *(f"{f(ratios):.3f}" for f in (statistics.median, min, max)))
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,61 @@
+"""Each suite in an environment of its own: `nox -l` lists them, `nox -s core torch` runs some.
+
+`make test` runs the same suites in shared environments, which takes a fraction of the time.
+"""
+
+import nox
+
+nox.options.sessions = ["lint", "core", "torch", "tensorflow", "mxnet", "paddle", "jax"]
+CONSTRAINTS = ("-c", "constraints.txt")
+TEST = ("hypothesis", "pytest", "pytest-timeout")
+
+
+@nox.session
+def lint(session):
+    session.install(*CONSTRAINTS, "-e", ".[dev]", "torch")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    session.run("mypy")
+
+
+@nox.session
+def core(session):
+    """Without any framework but NumPy."""
+    session.install(*CONSTRAINTS, "-e", ".", *TEST, "pillow")
+    session.run("pytest", "tests/core", "tests/frameworks/test_numpy.py", *session.posargs)
+
+
+def framework(name, *packages):
+    @nox.session(name=name)
+    def suite(session):
+        session.install(*CONSTRAINTS, "-e", ".", *TEST, *packages)
+        session.run("pytest", f"tests/frameworks/test_{name}.py", *session.posargs)
+
+    suite.func.__doc__ = f"The contract, with {name} as the only framework."
+
+
+framework("torch", "torch")
+framework("tensorflow", "tensorflow-cpu")
+framework("paddle", "paddlepaddle", "setuptools")
+framework("jax", "jax")
+
+
+@nox.session
+def mxnet(session):
+    """The contract, with MXNet as its metadata want it: beside NumPy 1.26."""
+    session.install("-e", ".[mxnet]", *TEST)
+    session.run("pytest", "tests/frameworks/test_mxnet.py", *session.posargs)
+
+
+@nox.session(python="3.10")
+@nox.parametrize("name", ["numpy", "tensorflow", "mxnet", "paddle", "jax", "torch"])
+def oldest(session, name):
+    """The contract, with the oldest versions that the requirements and extras allow."""
+    packages = {
+        "numpy": [],
+        "tensorflow": ["tensorflow-cpu"],
+        "paddle": ["paddlepaddle", "setuptools"],
+        "mxnet": ["mxnet", "setuptools"],
+    }
+    session.install("-c", "constraints-oldest.txt", "-e", ".", *TEST, *packages.get(name, [name]))
+    session.run("pytest", f"tests/frameworks/test_{name}.py", *session.posargs)
