@@ -34,7 +34,7 @@ class Replay(Feed):
     def _advance(self):
         self._taken.clear()
         self._columns = None
-        rows, self._columns = next(self._coming)
+        _, self._columns = next(self._coming)
         return self._columns
 
 
@@ -94,7 +94,8 @@ def measure(framework, source, device, rounds, batch_size=64):
             began = time.perf_counter()
             batches = job()
             seconds[job.__name__] = time.perf_counter() - began
-            assert batches == epoch.steps
+            if batches != epoch.steps:
+                raise RuntimeError(f"{job.__name__} made {batches} batches, not {epoch.steps}")
         pairs.append((seconds["through"], seconds["bare"]))
     return {"images": epoch.steps * batch_size, "pairs": pairs[1:]}
 

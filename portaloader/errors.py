@@ -29,7 +29,11 @@ class AmbiguousFrameworkError(FrameworkError, ValueError):
 
 
 class FrameworkNotInstalledError(FrameworkError, ImportError):
-    """The framework is known, but it cannot be imported here."""
+    """The framework is known, but it is not there."""
+
+
+class FrameworkBrokenError(FrameworkError, ImportError):
+    """The framework is installed, but its import fails."""
 
 
 class FrameworkTooOldError(FrameworkError, ImportError):

@@ -82,7 +82,8 @@ def _launch(names: _Variables, environ: Mapping[str, str]) -> Launch:
         count = int(digits) if digits.isdigit() else index + 1
         if not 0 <= index < count:
             raise LaunchError(
-                f"{names.launcher} says {names.local_rank}={index} of {names.local_world}={count} on this machine, which cannot be."
+                f"{names.launcher} says {names.local_rank}={index} of {names.local_world}={count} on this machine, "
+                f"which cannot be."
             )
         local = Shard(index, count)
     return Launch(Shard(rank, world), local, names.launcher)

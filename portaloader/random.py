@@ -52,7 +52,8 @@ def integers(low: int, high: int, *, shape: int | None = None) -> Node:
     whole = all(isinstance(bound, (int, np.integer)) and not isinstance(bound, bool) for bound in (low, high))
     if not (whole and -(2**63) <= low < high <= 2**63 and high - low <= 2**53):
         raise ArgumentError(
-            f"integers({low}, {high}) was asked for; low must be below high, both whole numbers within int64, at most 2**53 apart."
+            f"integers({low}, {high}) was asked for; low must be below high, both whole numbers within int64, "
+            f"at most 2**53 apart."
         )
     low, high = int(low), int(high)
     dtype = _integer_dtype(low, high - 1)

@@ -18,6 +18,7 @@ from types import MappingProxyType
 from portaloader.contract import Adapter
 from portaloader.errors import (
     AmbiguousFrameworkError,
+    FrameworkBrokenError,
     FrameworkNotInstalledError,
     FrameworkTooOldError,
     UnknownFrameworkError,
@@ -44,7 +45,8 @@ class Framework:
 
     def is_installed(self) -> bool:
         """Whether the framework can be found, without importing it."""
-        return importlib.util.find_spec(self.module) is not None
+        # The top package only: looking for a submodule would import it.
+        return importlib.util.find_spec(self.module.partition(".")[0]) is not None
 
     def version(self) -> str | None:
         """The installed version, without importing it; None where no distribution is found."""
@@ -72,12 +74,12 @@ def _parse(version: str) -> tuple[int, ...]:
 
 
 _OURS = (
-    Framework("jax", "portaloader.adapters.jax:JaxAdapter", "jax", "pip install portaloader[jax]", ("jax",), (0, 4, 34)),
+    Framework("jax", "portaloader.adapters.jax:JaxAdapter", "jax", 'pip install "portaloader[jax]"', ("jax",), (0, 4, 34)),
     Framework(
         "mxnet",
         "portaloader.adapters.mxnet:MxnetAdapter",
         "mxnet",
-        "pip install portaloader[mxnet]",
+        'pip install "portaloader[mxnet]"',
         ("mxnet", "mxnet-cu112", "mxnet-cu117"),
         (1, 9, 1),
         ("mx",),
@@ -87,7 +89,7 @@ _OURS = (
         "paddle",
         "portaloader.adapters.paddle:PaddleAdapter",
         "paddle",
-        "pip install portaloader[paddle]",
+        'pip install "portaloader[paddle]"',
         ("paddlepaddle", "paddlepaddle-gpu"),
         (3, 0),
         ("paddlepaddle",),
@@ -96,7 +98,7 @@ _OURS = (
         "tensorflow",
         "portaloader.adapters.tensorflow:TensorflowAdapter",
         "tensorflow",
-        "pip install portaloader[tensorflow]",
+        'pip install "portaloader[tensorflow]"',
         ("tensorflow", "tensorflow-cpu"),
         (2, 16),
         ("tf",),
@@ -105,7 +107,7 @@ _OURS = (
         "torch",
         "portaloader.adapters.torch:TorchAdapter",
         "torch",
-        "pip install portaloader[torch]",
+        'pip install "portaloader[torch]"',
         ("torch",),
         (2, 4),
         ("pytorch",),
@@ -165,7 +167,8 @@ def adapter_class(framework: Framework) -> type[Adapter]:
     """Import a framework's adapter, and with it the framework.
 
     Raises:
-        FrameworkNotInstalledError: it cannot be imported.
+        FrameworkNotInstalledError: it is not there.
+        FrameworkBrokenError: it is there, and its import fails.
         FrameworkTooOldError: it is older than the adapter supports.
     """
     module, _, attribute = framework.adapter.partition(":")
@@ -180,9 +183,10 @@ def adapter_class(framework: Framework) -> type[Adapter]:
         )
     try:
         found = getattr(importlib.import_module(module), attribute)
-    except ImportError as error:
-        raise FrameworkNotInstalledError(
-            f"framework={framework.name!r} was asked for, and it cannot be imported ({error}): {framework.install}"
+    except Exception as error:
+        raise FrameworkBrokenError(
+            f"framework={framework.name!r} was asked for; it is installed, and cannot be imported ({type(error).__name__}: "
+            f"{error}). `portaloader doctor --framework {framework.name}` says which line mends it."
         ) from error
     if not (isinstance(found, type) and issubclass(found, Adapter)):
         raise TypeError(f"the adapter {framework.adapter} of {framework.name!r} is not a portaloader.contract.Adapter")

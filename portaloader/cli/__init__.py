@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from portaloader.cli import demo, parity
+from portaloader.cli import demo, doctor, parity
 
 app = typer.Typer(
     name="portaloader",
@@ -15,3 +15,4 @@ app = typer.Typer(
 )
 app.command()(demo.demo)
 app.command()(parity.parity)
+app.command()(doctor.doctor)

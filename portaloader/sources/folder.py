@@ -26,7 +26,8 @@ class ImageFolder(Source):
     """``root/CLASS/.../image.jpg``: each folder directly below ``root`` is a class, its images lie in it at any depth.
 
     Classes are numbered by the bytes of their names; images come folder by folder, a folder's own before those of its
-    sub-folders, by the bytes of their names: on every machine alike. Images directly in ``root``, and none below: no labels. Hidden files and folders are passed over; links are followed.
+    sub-folders, by the bytes of their names: on every machine alike. Where images lie directly in ``root`` and none
+    below, there are no labels. Hidden files and folders are passed over; links are followed.
 
     Fields: ``image`` (a file), and ``label`` (int64) where there are classes.
 
