@@ -32,7 +32,6 @@ help:
 
 demo: $(names:%=$(VENV)/.with-%)
 	@$(BIN)/portaloader demo --frameworks "numpy,$(listed)"
-	@echo "Next: make test runs the whole suite; README.md has the five lines for your own images."
 
 test:
 	@$(MAKE) --no-print-directory --keep-going suites

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
-from portaloader import registry, samples
+from portaloader import registry
 from portaloader.cli import report
 from portaloader.cli.parity import installed
 from portaloader.errors import PortaloaderError
@@ -38,9 +38,7 @@ def demo(
     if train:
         _train(console, "torch" in names)
     console.print(
-        f"[bold]Next[/]: your own images: `portaloader parity FOLDER`, and the README's example "
-        f"(the samples are in {samples.path('train')}).",
-        soft_wrap=True,
+        "[bold]Next[/]: your own images, in five lines: see README.md; `portaloader parity FOLDER` compares them like this."
     )
 
 

@@ -322,6 +322,7 @@ class AdapterContract:
         # The signal is sent by the process to itself, from within the source: it is then surely under way.
         text = self._run(
             "import os, signal\n"
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # a job in the background begins without it
             "class Source:\n"
             "    sent = False\n"
             "    def __len__(self): return 1000\n"

@@ -1,6 +1,7 @@
 """The built wheel, in a clean environment, with a third party's adapter beside it."""
 
 import json
+import shutil
 import subprocess
 import sys
 import venv
@@ -24,11 +25,7 @@ def run(*command, cwd, ok=True):
 def wheel(tmp_path_factory):
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
-    run("git", "clone", "-q", ROOT, source, cwd=folder)  # what is committed, without this tree's build leftovers
-    run("git", "-C", ROOT, "ls-files", "-z", cwd=folder)
-    for name in run("git", "-C", ROOT, "diff", "--name-only", "--diff-filter=d", "HEAD", cwd=folder).stdout.split():
-        (source / name).parent.mkdir(parents=True, exist_ok=True)
-        (source / name).write_bytes((ROOT / name).read_bytes())
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "*.egg-info", "__pycache__"))
     run(sys.executable, "-m", "build", "--wheel", "--outdir", folder, source, cwd=folder)
     (built,) = folder.glob("*.whl")
     return built
