@@ -42,17 +42,15 @@ class JaxAdapter(Adapter):
 
     def _narrow(self, tensor: DaliTensor, dtype: np.dtype[Any]) -> jax.Array:
         values = np.asarray(tensor.as_cpu() if self.device.kind == "gpu" else tensor)
-        bounds = np.iinfo(dtype)
-        if values.size and not (bounds.min <= values.min() and values.max() <= bounds.max):
+        narrow = values.astype(dtype)
+        if (narrow != values).any():
             raise DtypeError(
                 f"there is a {values.dtype} value outside of {dtype} ({values.min()} to {values.max()}). {_REMEDY}"
             )
-        return jax.device_put(values.astype(dtype), self._device())
-
-    def _device(self) -> Any:
-        if self.device.ordinal is None:
-            return jax.local_devices(backend="cpu")[0]
-        return next(d for d in jax.local_devices(backend="gpu") if d.local_hardware_id == self.device.ordinal)
+        if self.device.kind == "cpu":
+            return jax.dlpack.from_dlpack(narrow)
+        gpus = jax.local_devices(backend="gpu")
+        return jax.device_put(narrow, next(d for d in gpus if d.local_hardware_id == self.device.ordinal))
 
     def to_numpy(self, tensor: Any) -> npt.NDArray[Any]:
         return np.asarray(tensor)

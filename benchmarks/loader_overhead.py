@@ -2,9 +2,10 @@
 
     python benchmarks/loader_overhead.py [--frameworks torch,jax] [--rounds 30] [--source FOLDER] [--device cpu]
 
-Bare means `pipeline.run()` on the very graph that the loader built (two graphs differ by some percent from process to
-process, whichever of them is the loader's), fed with columns that were computed beforehand: neither plan
-nor keyed random numbers nor source nor hand-over take part. Rounds alternate between the two, so drift of the machine
+Bare means what `pipeline.run()` does, `schedule_run()` and `outputs()` in turn, on the very graph that the loader built (two
+graphs differ by some percent from process to process, whichever of them is the loader's; DALI lets no graph change from one
+way of running to the other). It is fed with columns that were computed beforehand: neither plan nor keyed random numbers nor
+source nor hand-over take part. Rounds alternate between the two, so drift of the machine
 cancels; the ratio is taken pair by pair, of wall time and of the processor time of all threads, which other work on the
 machine disturbs less. Each framework runs in a process of its own.
 """
@@ -70,20 +71,22 @@ def measure(framework, source, device, rounds, batch_size=64):
     feed, replay = graph.feed, Replay(loader.source, 0)
     replay._fields, replay._draws = feed._fields, feed._draws
     epoch = loader.plan.epoch(0)
-    replay.record(epoch.rows(step) for step in range(epoch.steps))
+    replay.record(epoch.batches())
 
     def bare():
         graph.feed = replay
         replay._coming, replay._columns = iter(replay.batches), None
         graph.pipe.reset()
-        count, held = 0, None
-        while True:
-            try:
-                held = graph.pipe.run()  # until the next one comes, as in any loop over batches
-            except StopIteration:
-                del held
-                return count
-            count += 1
+        graph.pipe.schedule_run()
+        return sum(1 for _ in iter(following, None))
+
+    def following():
+        try:
+            batch = graph.pipe.outputs()
+        except StopIteration:
+            return None
+        graph.pipe.schedule_run()
+        return batch
 
     def through():
         # The same epoch each time, so that both decode the same pixels.

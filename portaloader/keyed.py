@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 _MULTIPLIERS = np.array([[0xD2511F53], [0xCD9E8D57]], dtype=np.uint64)
-_WEYL = (0x9E3779B9, 0xBB67AE85)
-_ROUNDS = 10
+_WEYL = np.array([[[0x9E3779B9 * i], [0xBB67AE85 * i]] for i in range(10)], dtype=np.uint64)
+"""What is added to the key in each of the ten rounds."""
 _WORD = np.uint64(0xFFFFFFFF)
 _HALF = np.uint64(32)
 
@@ -31,12 +31,9 @@ def philox(counter: npt.NDArray[np.uint64], key: tuple[int, int]) -> npt.NDArray
         shape (4, n), uint64 that hold 32-bit words.
     """
     even, odd = counter[0::2], counter[1::2]
-    k0, k1 = key
-    for _ in range(_ROUNDS):
+    for keys in (np.array([[key[0]], [key[1]]], dtype=np.uint64) + _WEYL) & _WORD:
         product = even * _MULTIPLIERS
-        keys = np.array([[k0], [k1]], dtype=np.uint64)
         even, odd = (product >> _HALF)[::-1] ^ odd ^ keys, (product & _WORD)[::-1]
-        k0, k1 = (k0 + _WEYL[0]) & 0xFFFFFFFF, (k1 + _WEYL[1]) & 0xFFFFFFFF
     words = np.empty_like(counter)
     words[0::2], words[1::2] = even, odd
     return words

@@ -174,9 +174,8 @@ class Loader(Generic[T]):
         self._step, self._begun = 0, False
 
     def _start(self) -> None:
-        epoch = self._epoch
         self._begun = True
-        self._engine.start(epoch.rows(step) for step in range(epoch.steps))
+        self._engine.start(self._epoch.batches())
 
     def _next(self) -> dict[str, T]:
         began = time.perf_counter()

@@ -7,6 +7,7 @@ samples that all ranks together have seen after a step does not depend on how ma
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import get_args
@@ -19,6 +20,9 @@ from portaloader.errors import ArgumentError, PlanError
 from portaloader.plan.permutation import Permutation
 
 Int64s = npt.NDArray[np.int64]
+
+_PLANNED_TOGETHER = 1024
+"""Samples."""
 
 
 @dataclass(frozen=True)
@@ -148,9 +152,25 @@ class EpochPlan:
 
     def rows(self, step: int) -> Rows:
         """The batch of this rank at a step: ``batch_size`` samples, but for the tail of "partial"."""
+        return self._rows(self._positions(step))
+
+    def batches(self) -> Iterator[Rows]:
+        """The batches of this rank in turn: :meth:`rows` of every step."""
+        # NumPy's cost is by the call on such small arrays, so several steps are planned in one.
+        together = max(1, _PLANNED_TOGETHER // self.plan.batch_size)
+        for first in range(0, self.steps, together):
+            parts = [self._positions(step) for step in range(first, min(first + together, self.steps))]
+            rows, end = self._rows(np.concatenate(parts)), 0
+            for part in parts:
+                begin, end = end, end + len(part)
+                yield rows[begin:end]
+
+    def _positions(self, step: int) -> Int64s:
+        shard = self.plan.shard
+        return np.arange(self.position(step) + shard.index, self.position(step + 1), shard.count, dtype=np.int64)
+
+    def _rows(self, positions: Int64s) -> Rows:
         plan = self.plan
-        begin, end = self.position(step), self.position(step + 1)
-        positions = np.arange(begin + plan.shard.index, end, plan.shard.count, dtype=np.int64)
         later, within = np.divmod(positions, plan.size)
         valid = np.ones(len(positions), dtype=np.bool_)
         if plan.last_batch == "pad":

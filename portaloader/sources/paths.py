@@ -19,7 +19,7 @@ class PathTable:
     """Paths below one folder: their bytes one after the other, and where each ends (8 bytes a path)."""
 
     def __init__(self, root: Path) -> None:
-        self._root = os.fsencode(root)
+        self._prefix = os.path.join(os.fsencode(root), b"")
         self._text = bytearray()
         self._ends = array("q")
 
@@ -33,8 +33,8 @@ class PathTable:
 
     def __getitem__(self, index: int) -> bytes:
         """The whole path, as the operating system takes it."""
-        begin = self._ends[index - 1] if index else 0
-        return os.path.join(self._root, bytes(self._text[begin : self._ends[index]]))
+        path = self._text[self._ends[index - 1] if index else 0 : self._ends[index]]
+        return bytes(path) if path.startswith(b"/") else self._prefix + path
 
     def column(self, ids: npt.NDArray[np.int64]) -> Column:
         """The whole paths of these samples, one uint8 array each."""

@@ -2,12 +2,14 @@
 
 import json
 from collections import Counter
+from unittest import mock
 
 import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+import portaloader.plan.epoch
 from portaloader.contract import Shard
 from portaloader.errors import ArgumentError, PlanError
 from portaloader.plan import Plan
@@ -189,6 +191,20 @@ def test_a_step_is_a_function_of_its_number(plans):
     epoch = plans[-1].epoch(1)
     backwards = [epoch.rows(step).ids.tolist() for step in reversed(range(epoch.steps))]
     assert backwards[::-1] == [plans[-1].epoch(1).rows(step).ids.tolist() for step in range(epoch.steps)]
+
+
+@thorough
+@given(deals(), st.integers(1, 20), st.integers(0, 30))
+def test_batches_are_the_rows_of_every_step(plans, planned_together, done):
+    with mock.patch.object(portaloader.plan.epoch, "_PLANNED_TOGETHER", planned_together):
+        for plan in plans:
+            epoch = plan.epoch(3)
+            again = plan.epoch(3, epoch.position(min(done, epoch.steps - 1)))
+            batches = list(again.batches())
+            assert len(batches) == again.steps
+            for step, rows in enumerate(batches):
+                for name in ("ids", "epochs", "valid"):
+                    np.testing.assert_array_equal(getattr(rows, name), getattr(again.rows(step), name), strict=True)
 
 
 @pytest.mark.parametrize("rule", RULES)
