@@ -30,13 +30,13 @@ from portaloader.graph import Feed
 class Replay(Feed):
     """A feed whose batches were computed beforehand."""
 
-    def record(self, rows):
-        self.batches = [(batch, self._read(batch)) for batch in rows]
+    def record(self, batches):
+        self.batches = [self._read(rows) | drawn for rows, drawn in self._drawn(batches)]
 
     def _advance(self):
         self._taken.clear()
         self._columns = None
-        _, self._columns = next(self._coming)
+        self._columns = next(self._coming)
         return self._columns
 
 

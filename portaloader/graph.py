@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from portaloader.sources import Field, Source
 from portaloader.sources.base import LABEL, Column
 
 VALID = Field("array", np.dtype(np.bool_), 0)
+_DRAWN_TOGETHER = 1024
+"""Samples."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Feed:
         """Why the stream ended early: raised when its batch is due, after the good ones before it."""
         self._source = source
         self._seed = seed
-        self._coming: Iterator[Rows] = iter(())
+        self._coming: Iterator[tuple[Rows, dict[str, Column]]] = iter(())
         self._fields: list[str] = []
         self._draws: list[tuple[str, int, int, Draw]] = []
         self._columns: dict[str, Column] | None = None
@@ -53,7 +56,7 @@ class Feed:
 
     def begin(self, rows: Iterator[Rows]) -> None:
         """Give these batches next."""
-        self._coming, self.failure, self._columns = rows, None, None
+        self._coming, self.failure, self._columns = self._drawn(rows), None, None
 
     def add_field(self, name: str) -> None:
         """Read this field of every sample."""
@@ -84,9 +87,9 @@ class Feed:
         self._taken.clear()
         if self.failure is not None:
             raise StopIteration
-        rows = next(self._coming)
+        rows, drawn = next(self._coming)
         try:
-            columns = self._read(rows)
+            columns = self._read(rows) | drawn
         except Exception as error:
             # DALI would lose the good batches before this one; it is told that the epoch ends here instead.
             self.failure = error
@@ -101,12 +104,19 @@ class Feed:
         except Exception as error:
             raise self._blame(rows, error) from error
         columns = {f"field_{name}": column for name, column in fetched.items()}
-        columns |= {"id": rows.ids, "valid": rows.valid}
-        if self._draws:
-            bits = keyed.bits(self._seed, rows.epochs, rows.ids, self.draws)
-            for name, first, count, transform in self._draws:
-                columns[name] = transform(bits[:, first : first + count])
-        return columns
+        return columns | {"id": rows.ids, "valid": rows.valid}
+
+    def _drawn(self, batches: Iterator[Rows]) -> Iterator[tuple[Rows, dict[str, Column]]]:
+        """Each batch with its random numbers, which are drawn for several batches in one go: NumPy's cost is by the call."""
+        for rows in batches:
+            together = [rows, *islice(batches, max(0, _DRAWN_TOGETHER // len(rows) - 1))]
+            ids, epochs = (np.concatenate([getattr(r, name) for r in together]) for name in ("ids", "epochs"))
+            bits = keyed.bits(self._seed, epochs, ids, self.draws)
+            drawn = {name: transform(bits[:, first : first + count]) for name, first, count, transform in self._draws}
+            end = 0
+            for part in together:
+                begin, end = end, end + len(part)
+                yield part, {name: column[begin:end] for name, column in drawn.items()}
 
     def _blame(self, rows: Rows, error: Exception) -> PortaloaderError:
         """Which sample of the batch it is that the source cannot read."""
