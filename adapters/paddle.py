@@ -10,15 +10,18 @@ import paddle
 
 from portaloader.contract import Adapter, DaliTensor, Device
 
+_BFLOAT = "Paddle reads unsigned 16-bit integers as bfloat16; cast in the pipeline with fn.cast."
+_OLD = f"Paddle takes it from 3.3 on, and this is {paddle.__version__}; update it, or cast in the pipeline with fn.cast."
+
 
 class PaddleAdapter(Adapter):
     """Zero-copy. On a GPU the host waits for DALI."""
 
     name = "paddle"
     tensor_type = paddle.Tensor
-    unsupported: ClassVar = {
-        np.dtype(np.uint16): "Paddle reads unsigned 16-bit integers as bfloat16; cast in the pipeline with fn.cast."
-    }
+    unsupported: ClassVar = {np.dtype(np.uint16): _BFLOAT}
+    if not hasattr(paddle, "uint32"):
+        unsupported |= {np.dtype(np.uint32): _OLD, np.dtype(np.uint64): _OLD}
 
     @classmethod
     def default_device(cls) -> Device:

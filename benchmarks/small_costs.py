@@ -47,7 +47,7 @@ def import_time(runs=15):
 
 def first_ids():
     plan_epoch._permutation.cache_clear()
-    Plan(10**9, 64).epoch(3).rows(0)
+    next(Plan(10**9, 64).epoch(3).batches())
 
 
 def make_files(root, count):
