@@ -73,13 +73,18 @@ def _parse(version: str) -> tuple[int, ...]:
     return tuple(numbers)
 
 
+_MXNET = (
+    'pip install "portaloader[mxnet]"'
+    if sys.version_info < (3, 13)  # MXNet asks for NumPy 1, which has no build for later ones, and works with NumPy 2
+    else "pip install graphviz requests setuptools && pip install --no-deps mxnet==1.9.1"
+)
 _OURS = (
     Framework("jax", "portaloader.adapters.jax:JaxAdapter", "jax", 'pip install "portaloader[jax]"', ("jax",), (0, 4, 34)),
     Framework(
         "mxnet",
         "portaloader.adapters.mxnet:MxnetAdapter",
         "mxnet",
-        'pip install "portaloader[mxnet]"',
+        _MXNET,
         ("mxnet", "mxnet-cu112", "mxnet-cu117"),
         (1, 9, 1),
         ("mx",),
