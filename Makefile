@@ -10,7 +10,10 @@ PYTEST := $(BIN)/python -m pytest
 comma := ,
 empty :=
 space := $(empty) $(empty)
-names := $(subst $(comma),$(space),$(FRAMEWORKS))
+known := torch tensorflow mxnet paddle jax
+names := $(filter-out numpy,$(subst $(comma),$(space),$(FRAMEWORKS)))
+unknown := $(filter-out $(known),$(names))
+$(if $(unknown),$(error FRAMEWORKS=$(FRAMEWORKS): there is no $(unknown); there are $(known), and numpy is always there))
 listed := $(subst $(space),$(comma),$(strip $(names)))
 
 # What each framework is installed from. TensorFlow: the build without CUDA. MXNet: without its own requirements, which ask

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+
+if "tensorflow" in sys.modules and "paddle" not in sys.modules:
+    raise ImportError("TensorFlow was imported before, and Paddle after it ends the process; import paddle first")
 import paddle
 
 from portaloader.contract import Adapter, DaliTensor, Device

@@ -67,7 +67,7 @@ def photographs(folder):
 def measure(framework, source, device, rounds, batch_size=64):
     """Seconds of one epoch, through the loader and bare, in turn."""
     loader = portaloader.get_loader(source, framework=framework, batch_size=batch_size, device=device, last_batch="drop")
-    graph = loader._engine._graph
+    graph = loader._stream._engine._graph
     feed, replay = graph.feed, Replay(loader.source, 0)
     replay._fields, replay._draws = feed._fields, feed._draws
     epoch = loader.plan.epoch(0)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal, overload
+
+import numpy as np
 
 from portaloader import launch, recipes, registry
 from portaloader.contract import Adapter, Device, LastBatch, Shard
@@ -15,6 +18,7 @@ from portaloader.loader import Loader
 from portaloader.pipelines import Pipeline
 from portaloader.plan import Plan
 from portaloader.sources import open_source
+from portaloader.stream import EPOCHS, PlannedStream
 
 if TYPE_CHECKING:
     import jax
@@ -25,6 +29,7 @@ if TYPE_CHECKING:
     import tensorflow
     import torch
 
+_MOST = 2**31 - 1  # DALI counts with 32 bits
 ShardLike = tuple[int, int] | Shard | Literal["auto"]
 DeviceLike = Literal["cpu", "gpu", "auto"] | int
 
@@ -96,11 +101,13 @@ def get_loader(
     here = launch.from_environment() if shard == "auto" else launch.Launch(_shard(shard))
     chosen = registry.resolve(framework)
     opened = open_source(source)
+    if not isinstance(shuffle, (bool, np.bool_)):
+        raise ArgumentError(f"shuffle={shuffle!r} was given; it is True or False.")
     plan = Plan(len(opened), batch_size, bool(shuffle), seed, last_batch, here.shard)
-    _check_whole("epoch", epoch, 0)
-    _check_whole("prefetch", prefetch, 1)
+    _check_whole("epoch", epoch, 0, EPOCHS)
+    _check_whole("prefetch", prefetch, 1, _MOST)
     if num_threads is not None:
-        _check_whole("num_threads", num_threads, 1)
+        _check_whole("num_threads", num_threads, 1, _MOST)
     definition = _definition(pipeline, opened, pipeline_args)
     adapter_type = registry.adapter_class(chosen)
     adapter = adapter_type(_device(device, adapter_type, here))
@@ -112,7 +119,8 @@ def get_loader(
         seed=int(seed),
         with_valid=last_batch == "pad",
     )
-    return Loader(opened, plan, Engine(definition, pipeline_args, opened, settings), adapter, epoch)
+    stream = PlannedStream(opened, plan, Engine(definition, pipeline_args, opened, settings), epoch)
+    return Loader(stream, adapter, opened, plan)
 
 
 def _definition(pipeline: Any, source: Any, arguments: Mapping[str, Any]) -> Pipeline:
@@ -120,7 +128,8 @@ def _definition(pipeline: Any, source: Any, arguments: Mapping[str, Any]) -> Pip
         pipeline = recipes.for_source(source)
     if not isinstance(pipeline, Pipeline):
         raise ArgumentError(f"pipeline={pipeline!r} is not a pipeline; decorate the function with @portaloader.pipeline.")
-    pipeline.check_arguments(arguments)
+    options = list(inspect.signature(get_loader).parameters)[:-1]
+    pipeline.check_arguments(arguments, options)
     return pipeline
 
 
@@ -146,6 +155,6 @@ def _device(device: Any, adapter: type[Adapter], here: launch.Launch) -> Device:
     raise ArgumentError(f'device={device!r} was asked for; it is "cpu", "gpu", a CUDA ordinal from 0, or "auto".')
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ArgumentError(f"{name}={value!r} was given; it is a whole number of at least {least}.")
+def _check_whole(name: str, value: Any, least: int, most: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or not least <= value <= most:
+        raise ArgumentError(f"{name}={value!r} was given; it is a whole number from {least} to {most}.")

@@ -68,6 +68,20 @@ class DaliTensor(Protocol):
         """The address of the first element."""
 
 
+class DaliTensorList(Protocol):
+    """One output of a pipeline for a batch, as DALI gives it (``TensorListCPU`` or ``TensorListGPU``)."""
+
+    dtype: Any
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int) -> Any: ...
+    def is_dense_tensor(self) -> bool:
+        """Whether all samples have one shape and lie one after the other."""
+
+    def as_tensor(self) -> DaliTensor:
+        """The batch as one tensor, without a copy; for a dense one."""
+
+
 class Adapter(ABC):
     """Hands batches to one framework. The only place where that framework is imported.
 

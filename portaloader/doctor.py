@@ -168,10 +168,12 @@ def _hazards(chosen: set[str], installed: set[str], trials: Mapping[str, Facts])
     pair = {"tensorflow", "paddle"}
     if pair <= installed and pair & chosen:
         detail = "importing TensorFlow and then Paddle in one process is a segmentation fault; Paddle first is fine"
-        yield Check("import-order-paddle", "warning", None, detail, "import paddle  # above: import tensorflow")
+        yield Check(
+            "import-order-paddle", "warning", None, detail, "import paddle  # in your script, above: import tensorflow"
+        )
     if "mxnet" in installed & chosen and np.lib.NumpyVersion(np.__version__) >= "1.24.0":
         detail = f"MXNet alone cannot be imported beside NumPy {np.__version__}; portaloader sees to it"
-        yield Check("import-order-mxnet", "warning", None, detail, "import portaloader  # above: import mxnet")
+        yield Check("import-order-mxnet", "warning", None, detail, "import portaloader  # in your script, above: import mxnet")
     memory = "it takes most of the GPU's memory when it starts, and leaves little for DALI"
     for name, variable, value in (
         ("jax", "XLA_PYTHON_CLIENT_PREALLOCATE", "false"),

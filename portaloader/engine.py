@@ -66,7 +66,7 @@ class Engine:
                 if graph.feed.failure is not None:
                     raise graph.feed.failure from graph.feed.failure.__cause__
                 raise
-            except (RuntimeError, IndexError) as error:
+            except Exception as error:  # of many types: DALI's own, and those of Python's that it maps them to
                 raise self._explain(graph, error) from error
             rows = graph.feed.scheduled.popleft()
             self._schedule()
@@ -83,7 +83,7 @@ class Engine:
             return
         try:
             self._graph.pipe.schedule_run()
-        except RuntimeError as error:
+        except Exception as error:
             self._failure = error
 
     def _leave(self) -> None:
@@ -96,7 +96,7 @@ class Engine:
                 self._graph.pipe.schedule_run()  # finds no batch, and so ends the epoch
                 while not self._graph.pipe.empty():
                     self._graph.pipe.outputs()
-            except RuntimeError:
+            except Exception:
                 self._drop()  # a batch that nobody will see has failed
         if self._graph is not None:
             self._graph.feed.scheduled.clear()
@@ -125,11 +125,14 @@ class Engine:
                 try:
                     single.pipe.schedule_run()
                     single.pipe.outputs()
-                except (RuntimeError, IndexError) as alone:
+                except Exception as alone:
+                    if isinstance(single.feed.failure, PortaloaderError):
+                        return single.feed.failure  # it can no longer be read
                     sample_id = int(rows.ids[i])
                     where = self._source.describe(sample_id)
+                    found = self._source.diagnose(sample_id)
                     return SampleError(
-                        f"sample {sample_id} ({where}) cannot be processed: {_reason(alone)}",
+                        f"sample {sample_id} ({where}) cannot be processed: {f'{found}. ' if found else ''}{_reason(alone)}",
                         sample_id=sample_id,
                         where=where,
                     )

@@ -13,7 +13,7 @@ import numpy as np
 from portaloader import keyed
 from portaloader.contract import Device
 from portaloader.dali import check_gpu, import_dali
-from portaloader.errors import PortaloaderError, SampleError
+from portaloader.errors import PipelineError, PortaloaderError, SampleError
 from portaloader.pipelines import Draw, Node, Pipeline, Sample, tracing
 from portaloader.plan import Rows
 from portaloader.sources import Field, Source
@@ -164,7 +164,10 @@ class Graph:
             self.names = tuple(outputs)
             nodes = outputs.values()
             self.pipe.set_outputs(*(n.gpu() for n in nodes) if settings.device.kind == "gpu" else nodes)
-        self.pipe.build()
+        try:
+            self.pipe.build()
+        except Exception as error:
+            raise PipelineError(f"DALI cannot build the pipeline: {error}") from error
 
     def single(self) -> Graph:
         """The same graph for one sample at a time."""

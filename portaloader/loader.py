@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from threading import RLock
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from portaloader.contract import Adapter
-from portaloader.engine import Engine
-from portaloader.errors import LoaderError, RaggedError, StateError
-from portaloader.plan import EpochPlan, Plan
+from portaloader.contract import Adapter, DaliTensorList
+from portaloader.errors import LoaderError, RaggedError
+from portaloader.plan import Plan
 from portaloader.sources import Source
+from portaloader.stream import Stream
 
 T = TypeVar("T")
-
-_STATE_VERSION = 1
 
 
 @dataclass
@@ -40,20 +40,20 @@ class Loader(Generic[T]):
     ids, int64, shape (batch,)); with ``last_batch="pad"`` there is ``valid`` (bool, shape (batch,)).
     """
 
-    def __init__(self, source: Source, plan: Plan, engine: Engine, adapter: Adapter, epoch: int) -> None:
+    def __init__(self, stream: Stream, adapter: Adapter, source: Source, plan: Plan) -> None:
         self.source = source
         """The samples."""
+        self.plan = plan
+        """Which samples come when."""
         self.stats = Stats()
         self.dtypes: dict[str, np.dtype[Any]] = {}
         """Of each output, as the pipeline makes it; known once a batch was handed out."""
-        self._plan = plan
-        self._engine = engine
+        self._stream = stream
         self._adapter = adapter
-        self._epoch = plan.epoch(epoch)
-        self._step = 0
-        self._begun = False
         self._closed = False
         self._iterator: _EpochIterator[T] | None = None
+        self._process = os.getpid()
+        self._lock = RLock()
 
     @property
     def framework(self) -> str:
@@ -66,26 +66,23 @@ class Loader(Generic[T]):
         return self._adapter
 
     @property
-    def plan(self) -> Plan:
-        """Which samples come when."""
-        return self._plan
-
-    @property
     def epoch(self) -> int:
         """The epoch that is running, or that comes next."""
-        return self._epoch.number
+        return self._stream.epoch
 
     def __len__(self) -> int:
         """Batches of the epoch that is running, or that comes next; equal on all ranks."""
-        return self._epoch.steps
+        return self._stream.steps
 
     def __iter__(self) -> Iterator[dict[str, T]]:
         if self._closed:
             raise LoaderError("the loader is closed; make another with get_loader().")
-        if self._begun:
-            self._advance()
-        self._iterator = _EpochIterator(self)
-        return self._iterator
+        self._check_process()
+        with self._lock:
+            if self._stream.running:
+                self._stream.leave()
+            self._iterator = _EpochIterator(self)
+            return self._iterator
 
     def to_numpy(self, batch: Mapping[str, T]) -> dict[str, npt.NDArray[Any]]:
         """A batch on the host, in the dtypes that the pipeline made: what the framework narrowed is widened again."""
@@ -106,14 +103,27 @@ class Loader(Generic[T]):
         """Stop, and give memory and threads back. Works in any state, and twice. Batches that are held stay valid."""
         self._closed = True
         self._iterator = None
-        self._engine.close()
+        self._stream.close()
 
     def __repr__(self) -> str:
-        shard = self._plan.shard
+        stream, shard = self._stream, self._stream.shard
         return (
             f"<portaloader.Loader {self.framework} on {self._adapter.device}: {len(self.source)} samples, epoch {self.epoch}, "
-            f"{len(self)} batches of {self._plan.batch_size}, shard {shard.index} of {shard.count}>"
+            f"{stream.steps} batches of {stream.batch_size}, shard {shard.index} of {shard.count}>"
         )
+
+    def __reduce__(self) -> NoReturn:
+        raise LoaderError(
+            "a loader cannot be copied or sent to another process: make one there, and hand over its state_dict()."
+        )
+
+    def _check_process(self) -> None:
+        # DALI's threads do not survive a fork: the child would wait for them for ever.
+        if os.getpid() != self._process:
+            raise LoaderError(
+                f"this loader was made in process {self._process}, and this is its fork {os.getpid()}; "
+                f"make one in each process."
+            )
 
     # -- state -----------------------------------------------------------------------------------------------------
 
@@ -123,12 +133,7 @@ class Loader(Generic[T]):
         Raises:
             StateError: the pipeline cannot be resumed.
         """
-        self._check_resumable()
-        epoch, position = self._epoch, self._epoch.position(self._step)
-        if self._step and self._step == epoch.steps:
-            epoch = self._plan.epoch(epoch.number + 1, epoch.carry)
-            position = epoch.start
-        return {"version": _STATE_VERSION, "epoch": epoch.number, "position": position, **self._identity()}
+        return self._stream.state()
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on from a state: also one of another framework, another number of ranks or another batch size.
@@ -136,66 +141,25 @@ class Loader(Generic[T]):
         Raises:
             StateError: it belongs to another stream, or the pipeline cannot be resumed.
         """
-        self._check_resumable()
-        if state.get("version") != _STATE_VERSION:
-            raise StateError(f"the state has version {state.get('version')!r}; this portaloader reads {_STATE_VERSION}.")
-        mine = self._identity()
-        differing = [
-            f"{key}: {state.get(key)!r} in the state, {mine[key]!r} here" for key in mine if state.get(key) != mine[key]
-        ]
-        if differing:
-            raise StateError(f"the state belongs to another stream ({'; '.join(differing)}).")
-        self._epoch = self._plan.epoch(int(state["epoch"]), int(state["position"]))
-        self._step, self._begun, self._iterator = 0, False, None
-
-    def _identity(self) -> dict[str, Any]:
-        """What must be equal for a position to mean the same sample, augmented alike."""
-        plan = self._plan
-        return {
-            "size": plan.size,
-            "seed": int(plan.seed),
-            "shuffle": plan.shuffle,
-            "last_batch": plan.last_batch,
-            "source": self.source.fingerprint,
-        }
-
-    def _check_resumable(self) -> None:
-        if self._engine.random_operators:
-            raise StateError(
-                f"this pipeline cannot be resumed exactly: DALI's own random operators "
-                f"({', '.join(self._engine.random_operators)}) remember what they did before. Use portaloader.random, whose "
-                f"numbers depend on seed, epoch and sample alone."
-            )
+        self._stream.load(state)
+        self._iterator = None
 
     # -- called by the epoch's iterator ----------------------------------------------------------------------------
 
-    def _advance(self) -> None:
-        self._epoch = self._plan.epoch(self._epoch.number + 1, self._epoch.carry)
-        self._step, self._begun = 0, False
-
-    def _start(self) -> None:
-        self._begun = True
-        self._engine.start(self._epoch.batches())
-
     def _next(self) -> dict[str, T]:
         began = time.perf_counter()
-        try:
-            rows, outputs = self._engine.next()
-        except StopIteration:
-            self._advance()
-            raise
-        self._step += 1
+        samples, outputs = self._stream.next()
         batch = self._hand_over(outputs)
         self.stats.batches += 1
-        self.stats.samples += len(rows)
+        self.stats.samples += samples
         self.stats.wait_seconds += time.perf_counter() - began
         return batch
 
-    def _hand_over(self, outputs: tuple[Any, ...]) -> dict[str, T]:
+    def _hand_over(self, outputs: tuple[DaliTensorList, ...]) -> dict[str, T]:
         from nvidia.dali.types import to_numpy_type
 
         batch: dict[str, T] = {}
-        for name, tensors in zip(self._engine.names, outputs, strict=True):
+        for name, tensors in zip(self._stream.names, outputs, strict=True):
             if not tensors.is_dense_tensor():
                 shapes = sorted({tuple(tensors[i].shape()) for i in range(len(tensors))})
                 raise RaggedError(
@@ -214,23 +178,24 @@ class _EpochIterator(Iterator[dict[str, T]]):
 
     def __init__(self, loader: Loader[T]) -> None:
         self._loader = loader
-        self._epoch: EpochPlan = loader._epoch
+        self._epoch = loader.epoch
         self._begun = self._over = False
 
     def __next__(self) -> dict[str, T]:
         loader = self._loader
-        if self._over:
-            raise StopIteration
-        if loader._iterator is not self:
-            raise LoaderError(
-                f"this iterator of epoch {self._epoch.number} was left: the loader was closed, given a state, "
-                f"or iterated again."
-            )
-        try:
-            if not self._begun:
-                self._begun = True
-                loader._start()
-            return loader._next()
-        except BaseException:
-            self._over = True
-            raise
+        loader._check_process()
+        with loader._lock:
+            if self._over:
+                raise StopIteration
+            if loader._iterator is not self:
+                raise LoaderError(
+                    f"this iterator of epoch {self._epoch} was left: the loader was closed, given a state, or iterated again."
+                )
+            try:
+                if not self._begun:
+                    self._begun = True
+                    loader._stream.begin()
+                return loader._next()
+            except BaseException:
+                self._over = True
+                raise

@@ -10,6 +10,7 @@ import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from portaloader.errors import ArgumentError, PipelineError
@@ -43,9 +44,14 @@ class Sample(Mapping[str, Node]):
 
     def is_encoded(self, name: str) -> bool:
         """Whether this field is the content of a file, which wants decoding, rather than values."""
-        return self._field(name).kind != "array"
+        return self.field(name).kind != "array"
 
-    def _field(self, name: str) -> Field:
+    def field(self, name: str) -> Field:
+        """What the source says of a field.
+
+        Raises:
+            PipelineError: there is none of this name.
+        """
         if name not in self._fields:
             raise PipelineError(
                 f"the pipeline reads sample[{name!r}]; the source has the fields {', '.join(map(repr, self._fields))}."
@@ -53,7 +59,7 @@ class Sample(Mapping[str, Node]):
         return self._fields[name]
 
     def __getitem__(self, name: str) -> Node:
-        self._field(name)
+        self.field(name)
         return self._read(name)
 
     def __contains__(self, name: object) -> bool:
@@ -86,13 +92,21 @@ class Pipeline:
     def __repr__(self) -> str:
         return f"<portaloader.pipeline {self.__module__}.{self.__name__}{inspect.signature(self.function)}>"
 
-    def check_arguments(self, arguments: Mapping[str, Any]) -> None:
-        """Raise ArgumentError for an argument that the function does not take, or needs and was not given."""
+    def check_arguments(self, arguments: Mapping[str, Any], options: Sequence[str] = ()) -> None:
+        """Raise ArgumentError for an argument that the function does not take, or needs and was not given.
+
+        Args:
+            arguments: by name.
+            options: names that somebody may have meant instead.
+        """
         try:
             inspect.signature(self.function).bind(None, **arguments)
         except TypeError as error:
             names = ", ".join(list(inspect.signature(self.function).parameters)[1:]) or "none"
-            raise ArgumentError(f"the pipeline {self.__name__}(): {error}. It takes: {names}.") from error
+            unknown = [name for name in arguments if name not in inspect.signature(self.function).parameters]
+            meant = [close for name in unknown for close in get_close_matches(name, options, 1)]
+            hint = f" Was {' and '.join(meant)} meant, an option of the loader?" if meant else ""
+            raise ArgumentError(f"the pipeline {self.__name__}(): {error}. It takes: {names}.{hint}") from error
 
     def trace(self, sample: Sample, arguments: Mapping[str, Any]) -> dict[str, Node]:
         """Call the function and check what it returns.

@@ -74,12 +74,12 @@ def _parse(version: str) -> tuple[int, ...]:
 
 
 _MXNET = (
-    'pip install "portaloader[mxnet]"'
+    "pip install mxnet==1.9.1"
     if sys.version_info < (3, 13)  # MXNet asks for NumPy 1, which has no build for later ones, and works with NumPy 2
     else "pip install graphviz requests setuptools && pip install --no-deps mxnet==1.9.1"
 )
 _OURS = (
-    Framework("jax", "portaloader.adapters.jax:JaxAdapter", "jax", 'pip install "portaloader[jax]"', ("jax",), (0, 4, 34)),
+    Framework("jax", "portaloader.adapters.jax:JaxAdapter", "jax", 'pip install "jax>=0.4.34"', ("jax",), (0, 4, 34)),
     Framework(
         "mxnet",
         "portaloader.adapters.mxnet:MxnetAdapter",
@@ -94,7 +94,7 @@ _OURS = (
         "paddle",
         "portaloader.adapters.paddle:PaddleAdapter",
         "paddle",
-        'pip install "portaloader[paddle]"',
+        'pip install "paddlepaddle>=3.0"',
         ("paddlepaddle", "paddlepaddle-gpu"),
         (3, 0),
         ("paddlepaddle",),
@@ -103,7 +103,7 @@ _OURS = (
         "tensorflow",
         "portaloader.adapters.tensorflow:TensorflowAdapter",
         "tensorflow",
-        'pip install "portaloader[tensorflow]"',
+        'pip install "tensorflow>=2.16"',
         ("tensorflow", "tensorflow-cpu"),
         (2, 16),
         ("tf",),
@@ -112,7 +112,7 @@ _OURS = (
         "torch",
         "portaloader.adapters.torch:TorchAdapter",
         "torch",
-        'pip install "portaloader[torch]"',
+        'pip install "torch>=2.4"',
         ("torch",),
         (2, 4),
         ("pytorch",),

@@ -38,7 +38,8 @@ def demo(
     if train:
         _train(console, "torch" in names)
     console.print(
-        "[bold]Next[/]: your own images, in five lines: see README.md; `portaloader parity FOLDER` compares them like this."
+        "[bold]Next[/]: your own images, in five lines of README.md; `portaloader parity FOLDER` compares them like this.",
+        soft_wrap=True,
     )
 
 

@@ -49,10 +49,14 @@ def parity(
         arguments={name: _value(value) for name, value in _pairs("--argument", argument).items()},
     )
     names = [name.strip() for name in frameworks.split(",") if name.strip()] if frameworks else installed()
+    if json_file is not None and not json_file.parent.is_dir():
+        raise typer.BadParameter(f"--json {json_file}: there is no folder {json_file.parent}")
     try:
         outcome = report.run(console, request, names, _pairs("--python", python))
     except PortaloaderError as error:
         raise typer.BadParameter(str(error)) from error
+    if all(stream.misuse for stream in outcome.streams):
+        raise typer.BadParameter(str(outcome.streams[0].error))
     if json_file is not None:
         json_file.write_text(json.dumps(outcome.as_dict(), indent=1), encoding="utf-8")
     report.show(console, outcome)

@@ -18,6 +18,8 @@ import numpy as np
 from portaloader import registry
 
 _AT_ONCE = 2  # workers; each imports a framework, which takes memory
+_workers: set[subprocess.Popen[str]] = set()
+"""Those that run: an interrupt of this process ends them."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,8 @@ class Stream:
     notes: Sequence[str] = ()
     error: str | None = None
     """Why there are no batches."""
+    misuse: bool = False
+    """Whether the error is in what was asked for, and not in the framework."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,12 @@ def check(
         return stream
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        streams = list(pool.map(run, names))
+        try:
+            streams = list(pool.map(run, names))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            _end_workers()
+            raise
     reference, *others = streams
     differences = []
     if reference.error is None:
@@ -139,26 +148,33 @@ def _stream(request: Request, name: str, python: str, dump: int | None = None) -
     with tempfile.TemporaryDirectory(prefix="portaloader-") as folder:
         asked, result = Path(folder, "request.json"), Path(folder, "result.json")
         asked.write_text(json.dumps({**asdict(request), "framework": name, "dump": dump}), encoding="utf-8")
-        done = subprocess.run(  # noqa: S603
+        with subprocess.Popen(  # noqa: S603
             [python, "-m", "portaloader.parity.worker", str(asked), str(result)],
-            capture_output=True,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
             text=True,
             errors="replace",
-            check=False,
-        )
-        if done.returncode or not result.exists():
-            return Stream(name, error=_failure(done)), {}
+        ) as worker:
+            _workers.add(worker)
+            said = worker.communicate()[1]
+            _workers.discard(worker)
+        if worker.returncode or not result.exists():
+            return Stream(name, error=_failure(worker.returncode, said)), {}
         answer = json.loads(result.read_text(encoding="utf-8"))
         values = dict(np.load(f"{result}.npz")) if Path(f"{result}.npz").exists() else {}
     version = registry.resolve(name).version() if python == sys.executable else None
     return Stream(framework=name, version=version, **answer), values
 
 
-def _failure(done: subprocess.CompletedProcess[str]) -> str:
-    if done.returncode < 0:
-        return f"the process was ended by {signal.Signals(-done.returncode).name}"
-    last = (done.stderr.strip() or done.stdout.strip() or "no message").splitlines()[-1]
-    return f"the process failed: {last}"
+def _end_workers() -> None:
+    for worker in list(_workers):
+        worker.kill()
+
+
+def _failure(status: int, said: str) -> str:
+    if status < 0:
+        return f"the process was ended by {signal.Signals(-status).name}"
+    return f"the process failed: {(said.strip() or 'no message').splitlines()[-1]}"
 
 
 def _compare(request: Request, reference: Stream, other: Stream, interpreters: Mapping[str, str]) -> Difference | None:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import portaloader
-from portaloader.errors import ArgumentError, PortaloaderError
+from portaloader.errors import ArgumentError, PipelineError, PlanError, PortaloaderError, SourceError
 from portaloader.parity.digest import batch_digest, field_digest
 
 
@@ -71,7 +71,8 @@ def main(request: str, result: str) -> None:
     try:
         answer = stream(json.loads(Path(request).read_text(encoding="utf-8")), target)
     except PortaloaderError as error:
-        answer = {"error": f"{type(error).__name__}: {error}"}
+        misuse = isinstance(error, (ArgumentError, PipelineError, PlanError, SourceError))
+        answer = {"error": f"{type(error).__name__}: {error}", "misuse": misuse}
     target.write_text(json.dumps(answer), encoding="utf-8")
 
 

@@ -21,6 +21,7 @@ from portaloader.plan.permutation import Permutation
 
 Int64s = npt.NDArray[np.int64]
 
+_MOST = 2**31 - 1  # DALI counts with 32 bits
 _PLANNED_TOGETHER = 1024
 """Samples."""
 
@@ -59,8 +60,10 @@ class Plan:
     def __post_init__(self) -> None:
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, (int, np.integer)):
             raise ArgumentError(f"batch_size={self.batch_size!r} is not a whole number; give one of at least 1.")
-        if self.batch_size < 1:
-            raise ArgumentError(f"batch_size={self.batch_size} was asked for; a batch holds at least 1 sample.")
+        if not 1 <= self.batch_size <= _MOST:
+            raise ArgumentError(
+                f"batch_size={self.batch_size} was asked for; a batch holds at least 1 sample, at most {_MOST}."
+            )
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)):
             raise ArgumentError(f"seed={self.seed!r} is not a whole number.")
         if self.last_batch not in get_args(LastBatch):
@@ -108,7 +111,7 @@ class EpochPlan:
             if self.remaining < ranks or (plan.batch_size == 1 and self.remaining % ranks):
                 raise PlanError(
                     f'last_batch="partial" was asked for, and {found} cannot be dealt so that every rank makes the same '
-                    f'number of steps, none of them empty. Use last_batch="pad", "wrap" or "drop", or fewer ranks.'
+                    f'number of steps, none of them empty. Use last_batch="pad", or fewer ranks.'
                 )
         elif plan.last_batch in ("drop", "wrap") and plan.size < plan.global_batch:
             raise PlanError(

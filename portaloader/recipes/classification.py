@@ -7,7 +7,7 @@ from math import log
 from typing import Any, Literal
 
 from portaloader import random
-from portaloader.errors import ArgumentError
+from portaloader.errors import ArgumentError, PipelineError
 from portaloader.pipelines import Node, Sample, pipeline
 
 ATTEMPTS = 10
@@ -51,6 +51,7 @@ def classification(
     """
     from nvidia.dali import fn, types
 
+    _check_pixels(sample)
     _check(size=size, resize=resize, scale=scale, ratio=ratio, layout=layout, dtype=dtype)
     if train:
         pixels = random_resized_crop(sample, size, scale, ratio)
@@ -150,6 +151,16 @@ def _interval(bounds: tuple[float, float]) -> tuple[float, float]:
     """Bounds for a uniform draw, which wants a low below the high, also where both are the same number."""
     low, high = bounds
     return (low, high) if low < high else (low, low + 1e-9)
+
+
+def _check_pixels(sample: Sample) -> None:
+    found = sample.field("image")
+    if found.kind == "array" and (found.dtype != "uint8" or found.ndim != 3 or (found.shape or (3,))[-1] != 3):
+        shape = f"of shape {found.shape}" if found.shape is not None else f"with {found.ndim} axes"
+        raise PipelineError(
+            f"the field 'image' is {found.dtype} {shape}; this recipe takes image files, or pixels (height, width, 3) as "
+            f"uint8, before any normalisation. Leave transforms out of the data set, or give a pipeline of your own."
+        )
 
 
 def _check(**arguments: Any) -> None:

@@ -29,6 +29,8 @@ def open_source(source: Any = None) -> Source:
         return source
     if isinstance(source, (str, os.PathLike)):
         path = Path(source)
+        if not os.fspath(source):
+            raise ArgumentError('the source is an empty path; "." is the working folder.')
         if path.is_dir():
             return ImageFolder(path)
         if path.is_file():

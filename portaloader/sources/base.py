@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from portaloader.errors import ArgumentError
 
 Column = npt.NDArray[Any] | list[npt.NDArray[Any]]
 """One field of a batch: an array whose first axis is the batch, or a list of arrays, one for each sample."""
@@ -24,6 +26,8 @@ class Field:
     """Of the values; uint8 for "file" and "encoded"."""
     ndim: int
     """Axes of one sample: 0 for a number, 3 for an image; 1 for "file" and "encoded"."""
+    shape: tuple[int, ...] | None = field(default=None, compare=False)
+    """Of the first sample's values, where they are known; later ones may differ."""
 
 
 FILE = Field("file", np.dtype(np.uint8), 1)
@@ -49,6 +53,21 @@ class Source(ABC):
     @abstractmethod
     def describe(self, sample_id: int) -> str:
         """What a person calls this sample: its path, say."""
+
+    def diagnose(self, sample_id: int) -> str | None:
+        """What is wrong with a sample that could not be processed, where the source can tell."""
+        return None
+
+    def checked(self, sample_id: Any) -> int:
+        """A sample id as ``int``, from whatever tensor of a framework holds it.
+
+        Raises:
+            ArgumentError: there is no such sample.
+        """
+        index = int(sample_id.asscalar() if hasattr(sample_id, "asscalar") else sample_id)
+        if not 0 <= index < len(self):
+            raise ArgumentError(f"sample {index} was asked for; there are samples 0 to {len(self) - 1}.")
+        return index
 
     @property
     @abstractmethod

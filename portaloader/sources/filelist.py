@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from portaloader.errors import ArgumentError, EmptySourceError, SourceError, SourceNotFoundError
 from portaloader.sources.base import FILE, LABEL, Column, Source
-from portaloader.sources.paths import PathTable
+from portaloader.sources.paths import PathTable, diagnose
 from portaloader.sources.progress import counted
 
 Row = tuple[int, Any, Any]
@@ -92,6 +92,9 @@ class FileList(Source):
 
     def _numbered(self, codes: array[int], names: list[str]) -> npt.NDArray[np.int64]:
         """The label of each line, from the place of its name in ``names``; the classes where the names are no numbers."""
+        decimal = next((name for name in names if _DECIMAL.fullmatch(name)), None)
+        if decimal is not None:
+            raise SourceError(f"{self.path}: there is the label {decimal}; labels are whole numbers from 0, or names.")
         if all(_NUMBER.fullmatch(name) for name in names):
             values = [int(name) for name in names]
         else:
@@ -115,7 +118,10 @@ class FileList(Source):
         return columns
 
     def describe(self, sample_id: int) -> str:
-        return self._paths.describe(sample_id)
+        return self._paths.describe(self.checked(sample_id))
+
+    def diagnose(self, sample_id: int) -> str | None:
+        return diagnose(self._paths[sample_id])
 
     @property
     def fingerprint(self) -> str:
@@ -133,7 +139,9 @@ def _text(path: Path, image: str, label: str | None) -> Iterator[Row]:
                 continue
             parts = line.rsplit(maxsplit=1)
             if len(parts) < 2:
-                raise SourceError(f"{path}, line {number}: {line!r} has no label; write 'path label', or give label=None.")
+                raise SourceError(
+                    f"{path}, line {number}: {line!r} has no label; write 'path label', or say so: {_OTHERWISE}."
+                )
             yield number, parts[0], parts[1]
 
 
@@ -147,7 +155,7 @@ def _csv(path: Path, image: str, label: str | None) -> Iterator[Row]:
             if column is not None and column not in found:
                 raise SourceError(
                     f"{path} has no column {column!r}; its header names {', '.join(map(repr, found)) or 'none'}. Say which is "
-                    f"meant: FileList({path.name!r}, image=..., label=...); label=None for a list without labels."
+                    f"meant: {_OTHERWISE}."
                 )
         for row in reader:
             yield reader.line_num, row[image] or "", row[label] if label is not None else None
@@ -166,12 +174,13 @@ def _json_lines(path: Path, image: str, label: str | None) -> Iterator[Row]:
                 if key is not None and (not isinstance(row, dict) or key not in row):
                     keys = ", ".join(map(repr, row)) if isinstance(row, dict) else "no keys"
                     raise SourceError(
-                        f"{path}, line {number}: no key {key!r} (found: {keys}). Say which is meant: "
-                        f"FileList({path.name!r}, image=..., label=...); label=None for a list without labels."
+                        f"{path}, line {number}: no key {key!r} (found: {keys}). Say which is meant: {_OTHERWISE}."
                     )
             yield number, row[image], row[label] if label is not None else None
 
 
+_OTHERWISE = "portaloader.sources.FileList(path, image=..., label=...) as the source; label=None for a list without labels"
+_DECIMAL = re.compile(r"[-+]?([0-9]+[.][0-9]*|[.][0-9]+)([eE][-+]?[0-9]+)?")
 _NUMBER = re.compile(r"-?[0-9]+")
 
 READERS = {".txt": _text, ".lst": _text, ".csv": _csv, ".tsv": _csv, ".jsonl": _json_lines, ".ndjson": _json_lines}

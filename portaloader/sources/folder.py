@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from portaloader.errors import EmptySourceError, SourceError, SourceNotFoundError
 from portaloader.sources.base import FILE, LABEL, Column, Source
-from portaloader.sources.paths import PathTable
+from portaloader.sources.paths import PathTable, diagnose
 from portaloader.sources.progress import counted
 
 EXTENSIONS = frozenset(
@@ -83,7 +83,10 @@ class ImageFolder(Source):
         return columns
 
     def describe(self, sample_id: int) -> str:
-        return self._paths.describe(sample_id)
+        return self._paths.describe(self.checked(sample_id))
+
+    def diagnose(self, sample_id: int) -> str | None:
+        return diagnose(self._paths[sample_id])
 
     @property
     def fingerprint(self) -> str:

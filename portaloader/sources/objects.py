@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
@@ -12,6 +14,7 @@ import numpy.typing as npt
 
 from portaloader.errors import EmptySourceError, SourceError
 from portaloader.sources.base import FILE, Column, Field, Source
+from portaloader.sources.paths import diagnose
 
 
 class Indexable(Protocol):
@@ -26,7 +29,7 @@ class Objects(Source):
 
     An item is a mapping of names to values, a pair (image, label), or an image alone. A value is a path (``str`` or
     ``os.PathLike``: a file, which the graph reads), ``bytes`` (the content of a file), or anything that NumPy makes a
-    numeric array of. Whole numbers become int64.
+    numeric array of. Whole numbers become int64; the field ``image`` as one of Pillow's images becomes RGB.
 
     Raises:
         EmptySourceError: there are no items.
@@ -44,6 +47,12 @@ class Objects(Source):
         except Exception as error:
             raise SourceError(f"{self.describe(0)} cannot be read: {type(error).__name__}: {error}") from error
         self.fields = {name: _field(name, value) for name, value in first.items()}
+        for name, value in first.items():
+            if isinstance(value, str) and not any(c in value for c in "./") and not Path(value).exists():
+                raise SourceError(
+                    f"field {name!r} of {self.describe(0)} is {value!r}: text is the path of a file, and there is none. "
+                    f"If it is the name of a class, give its number."
+                )
         if not self.fields:
             raise SourceError(f"item 0 of the source {type(items).__name__} is an empty mapping.")
 
@@ -53,15 +62,20 @@ class Objects(Source):
     def _item(self, index: int) -> dict[str, Any]:
         item = self.items[index]
         if isinstance(item, Mapping):
-            return dict(item)
-        if isinstance(item, tuple):
+            item = dict(item)
+        elif isinstance(item, tuple):
             if len(item) != 2:
                 raise SourceError(
                     f"{self.describe(index)} is a tuple of {len(item)}; a pair is (image, label), for anything else "
                     f"return a dict with names."
                 )
-            return {"image": item[0], "label": item[1]}
-        return {"image": item}
+            item = {"image": item[0], "label": item[1]}
+        else:
+            item = {"image": item}
+        pillow = sys.modules.get("PIL.Image")  # no item is one of Pillow's before it is imported
+        if pillow is not None and isinstance(item.get("image"), pillow.Image):
+            item["image"] = item["image"].convert("RGB")  # as the decoder does with a file
+        return item
 
     def fetch(self, ids: npt.NDArray[np.int64], fields: Sequence[str]) -> dict[str, Column]:
         columns: dict[str, list[npt.NDArray[Any]]] = {name: [] for name in fields}
@@ -93,7 +107,12 @@ class Objects(Source):
             ) from error
 
     def describe(self, sample_id: int) -> str:
-        return f"item {sample_id} of {type(self.items).__name__}"
+        return f"item {self.checked(sample_id)} of {type(self.items).__name__}"
+
+    def diagnose(self, sample_id: int) -> str | None:
+        item = self._item(sample_id)
+        found = (diagnose(item[name]) for name, field in self.fields.items() if field.kind == "file")
+        return next((text for text in found if text is not None), None)
 
     @property
     def fingerprint(self) -> str:
@@ -110,13 +129,15 @@ def _field(name: str, value: Any) -> Field:
     try:
         array = np.asarray(value)
     except Exception as error:
-        raise SourceError(f"field {name!r} is {type(value).__name__}, and NumPy cannot make an array of it.") from error
+        raise SourceError(
+            f"field {name!r} is {type(value).__name__}, and NumPy cannot make an array of it ({error})."
+        ) from error
     if array.dtype.kind not in "biuf":
         raise SourceError(
             f"field {name!r} is {type(value).__name__} (dtype {array.dtype}); a path, bytes, or a numeric array is needed."
         )
     scalar_integer = array.ndim == 0 and array.dtype.kind in "iu"
-    return Field("array", np.dtype(np.int64) if scalar_integer else array.dtype, array.ndim)
+    return Field("array", np.dtype(np.int64) if scalar_integer else array.dtype, array.ndim, array.shape)
 
 
 def _spell(field: Field) -> str:

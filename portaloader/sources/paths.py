@@ -51,3 +51,12 @@ class PathTable:
     def digest(self) -> str:
         """Over the paths as they were added: a moved folder keeps it."""
         return hashlib.sha256(bytes(self._text) + self._ends.tobytes()).hexdigest()
+
+
+def diagnose(path: str | bytes | os.PathLike[str]) -> str | None:
+    """What the file system says of a file that could not be processed; None: nothing."""
+    try:
+        with open(path, "rb") as file:
+            return None if file.read(1) else "the file is empty"
+    except OSError as error:
+        return error.strerror

@@ -1,9 +1,15 @@
 """The front door: what it refuses, and with which words."""
 
+import copy
+import pickle
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from types import ModuleType
 
 import numpy as np
 import pytest
+from PIL import Image
 
 import portaloader
 from portaloader import registry
@@ -16,6 +22,7 @@ from portaloader.errors import (
     FrameworkBrokenError,
     FrameworkNotInstalledError,
     FrameworkTooOldError,
+    LoaderError,
     PipelineError,
     SourceNotFoundError,
     StateError,
@@ -24,9 +31,13 @@ from portaloader.errors import (
 from portaloader.testing.helpers import Numbers, passed_through
 
 
-def load(source=None, pipeline=passed_through, **options):
+def made(source=None, pipeline=passed_through, **options):
     options = {"framework": "numpy", "device": "cpu", **options}
-    with portaloader.get_loader(Numbers(6) if source is None else source, pipeline, **options) as loader:
+    return portaloader.get_loader(Numbers(6) if source is None else source, pipeline, **options)
+
+
+def load(*arguments, **options):
+    with made(*arguments, **options) as loader:
         return list(loader)
 
 
@@ -51,9 +62,13 @@ def test_bundled_samples_need_nothing():
         ({"last_batch": "fill"}, "last_batch='fill'.*'partial', 'drop', 'pad', 'wrap'"),
         ({"device": "tpu"}, "device='tpu'.*cpu"),
         ({"device": -1}, "device=-1"),
-        ({"epoch": -1}, "epoch=-1.*at least 0"),
-        ({"prefetch": 0}, "prefetch=0.*at least 1"),
-        ({"num_threads": 0}, "num_threads=0.*at least 1"),
+        ({"epoch": -1}, "epoch=-1.*from 0"),
+        ({"epoch": 10**20}, "epoch=10+ .*from 0 to 4294967295"),
+        ({"batch_size": 10**12}, "batch_size=10+ .*at most 2147483647"),
+        ({"shuffle": "yes"}, "shuffle='yes'.*True or False"),
+        ({"batchsize": 3}, "takes: none. Was batch_size meant"),
+        ({"prefetch": 0}, "prefetch=0.*from 1"),
+        ({"num_threads": 0}, "num_threads=0.*from 1"),
         ({"seed": "x"}, "seed='x'"),
         ({"pipeline": lambda sample: {}}, "portaloader.pipeline"),
         ({"quality": 3}, r"passed_through\(\).*quality.*takes: none"),
@@ -73,6 +88,60 @@ def test_bad_source(tmp_path):
         load([])
     with pytest.raises(ArgumentError, match="source of type int"):
         load(7)
+    with pytest.raises(ArgumentError, match="empty path"):
+        load("")
+
+
+@pytest.mark.parametrize(
+    ("image", "words"),
+    [
+        (np.zeros((4, 4, 3), np.float32), r"float32 of shape \(4, 4, 3\)"),
+        (np.zeros((3, 4, 4), np.uint8), r"uint8 of shape \(3, 4, 4\)"),
+        (np.zeros((4, 4), np.uint8), r"uint8 of shape \(4, 4\)"),
+        (7, r"int64 of shape \(\)"),
+    ],
+)
+def test_pixels_that_the_recipe_cannot_take(image, words):
+    with pytest.raises(PipelineError, match=f"'image' is {words}.*height, width, 3"):
+        load([(image, 1)], pipeline=None)
+
+
+def test_pillow_images_become_rgb_as_files_do():
+    picture = Image.fromarray(np.arange(48, dtype=np.uint8).reshape(4, 4, 3))
+    for mode in ("RGB", "L", "P", "CMYK", "RGBA", "YCbCr"):
+        changed = picture.convert(mode)
+        with made([changed], pipeline=None, train=False, size=4, resize=4, dtype="uint8", layout="HWC") as loader:
+            np.testing.assert_array_equal(next(iter(loader))["image"][0], np.asarray(changed.convert("RGB")))
+
+
+def test_a_loader_stays_in_its_process():
+    with made(Numbers(4)) as loader:
+        for copier in (pickle.dumps, copy.copy, copy.deepcopy):
+            with pytest.raises(LoaderError, match="state_dict"):
+                copier(loader)
+    code = (
+        "import os, portaloader\n"
+        "from portaloader.testing.helpers import Numbers, passed_through\n"
+        "loader = portaloader.get_loader(Numbers(4), passed_through, framework='numpy')\n"
+        "child = os.fork()\n"
+        "if child:\n"
+        "    status = os.waitpid(child, 0)[1]\n"
+        "    print(len(list(loader)), 'batch', os.waitstatus_to_exitcode(status))\n"
+        "else:\n"
+        "    try: list(loader)\n"
+        "    except portaloader.errors.LoaderError as error: os._exit('make one in each process' in str(error))\n"
+        "    os._exit(3)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "1 batch 1\n"
+
+
+def test_threads_share_an_epoch():
+    with made(Numbers(200), batch_size=2) as loader:
+        batches = iter(loader)
+        with ThreadPoolExecutor(4) as pool:
+            parts = [pool.submit(lambda: [i for batch in batches for i in batch["id"].tolist()]) for _ in range(4)]
+        assert sorted(i for part in parts for i in part.result()) == list(range(200))
 
 
 def test_no_recipe_fits():
@@ -218,6 +287,16 @@ class TestState:
                 other.load_state_dict(state)
             with pytest.raises(StateError, match="version None"):
                 other.load_state_dict({})
+            with pytest.raises(StateError, match="this is None"):
+                other.load_state_dict(None)
+
+    @pytest.mark.parametrize("place", ["epoch", "position"])
+    @pytest.mark.parametrize("value", [-1, "4", True, 4.0, None, 2**70])
+    def test_was_altered(self, place, value):
+        with made(Numbers(6)) as loader:
+            with pytest.raises(StateError, match=f"{place} is {value!r}"):
+                loader.load_state_dict({**loader.state_dict(), place: value})
+            assert len(list(loader)) == 1
 
     def test_dalis_random_operators_cannot_be_resumed(self):
         from nvidia.dali import fn

@@ -127,8 +127,8 @@ def test_trial_that_hangs_is_stopped(site: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "version", "numpy", "status", "remedy"),
     [
-        ("torch", None, "2.4.0", "absent", 'pip install "portaloader[torch]"'),
-        ("torch", "2.3.1", "2.4.0", "broken", 'pip install "portaloader[torch]" -U'),
+        ("torch", None, "2.4.0", "absent", 'pip install "torch>=2.4"'),
+        ("torch", "2.3.1", "2.4.0", "broken", 'pip install "torch>=2.4" -U'),
         ("mxnet", "1.0.0", "2.4.0", "broken", "pip install --no-deps mxnet==1.9.1"),
         ("mxnet", "1.0.0", "1.26.4", "broken", "pip install mxnet==1.9.1"),
     ],

@@ -139,7 +139,7 @@ def test_list_without_labels(tmp_path, ending):
 def test_list_with_other_names(tmp_path, ending):
     path = write(tmp_path, ending, [("a.jpg", 3)], names=("file", "class"))
     assert labels(FileList(path, image="file", label="class")) == [3]
-    with pytest.raises(SourceError, match=r"'path'.*'file', 'class'.*FileList\('list.*', image=..., label=...\)"):
+    with pytest.raises(SourceError, match=r"'path'.*'file', 'class'.*FileList\(path, image=..., label=...\)"):
         FileList(path)
     with pytest.raises(SourceError, match="'label'.*label=None for a list without labels"):
         FileList(path, image="file")
@@ -154,7 +154,12 @@ def test_list_with_empty_lines_and_byte_order_mark(tmp_path, ending):
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("l.txt", "a.jpg 0\nb.jpg\n", "line 2.*no label; write 'path label', or give label=None"),
+        ("l.csv", "path,label\na.jpg,3.5\nb.jpg,1\n", "the label 3.5; labels are whole numbers from 0, or names"),
+        (
+            "l.txt",
+            "a.jpg 0\nb.jpg\n",
+            "line 2.*no label; write 'path label', or say so: portaloader.sources.FileList.*label=None",
+        ),
         ("l.csv", "path,label\na.jpg,0\nb.jpg\n", "line 3: the label is None; a whole number or a name"),
         ("l.csv", "path,label\na.jpg,\n", "line 2: the label is ''"),
         ("l.csv", "path,label\na.jpg, \n", "line 2: the label is"),
@@ -222,6 +227,7 @@ def test_pixels_of_items():
     [
         ([(1,)], r"tuple of 1; a pair is \(image, label\)"),
         ([{}], "empty mapping"),
+        ([{"x": 1, "label": "cat"}], "field 'label' of item 0 of list is 'cat'.*name of a class"),
         ([None], "'image' is NoneType.*a path, bytes, or a numeric array is needed"),
         ([[[1, 2], [3]]], "NumPy cannot make an array"),
         (Broken([0]), "item 0 of Broken cannot be read: OSError: disk on fire at 0"),

@@ -1,7 +1,10 @@
 """All frameworks side by side, each in a process of its own: the same batches, bit by bit."""
 
 import json
+import os
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -86,11 +89,12 @@ def test_another_interpreter(photographs):
         (["--frameworks", "numpy,caffe"], 2, "framework='caffe' was asked for"),
         (
             ["--pipeline", "nowhere:function", "--frameworks", "numpy"],
-            1,
+            2,
             "ArgumentError: the pipeline 'nowhere:function' cannot",
         ),
-        (["--pipeline", "nowhere", "--frameworks", "numpy"], 1, "not of the form module:function"),
-        (["/nowhere", "--frameworks", "numpy"], 1, "SourceNotFoundError: the source '/nowhere'"),
+        (["--pipeline", "nowhere", "--frameworks", "numpy"], 2, "not of the form module:function"),
+        (["/nowhere", "--frameworks", "numpy"], 2, "SourceNotFoundError: the source '/nowhere'"),
+        (["--json", "/nowhere/report.json", "--frameworks", "numpy"], 2, "there is no folder /nowhere"),
         (["--python", "mxnet"], 2, "not of the form NAME=VALUE"),
     ],
 )
@@ -98,3 +102,22 @@ def test_wrong_usage(options, status, words):
     done = CliRunner().invoke(app, ["parity", *options], env={"COLUMNS": "300"})
     assert done.exit_code == status
     assert words in done.output
+
+
+def test_interrupt_ends_the_workers(tmp_path):
+    # The pipeline's module tells that its worker is there, and then never ends.
+    os.mkfifo(tmp_path / "started")
+    (tmp_path / "endless.py").write_text(
+        "import os, pathlib, signal\npathlib.Path('started').write_text(str(os.getpid()))\nsignal.pause()\n"
+    )
+    command = [sys.executable, "-m", "portaloader", "parity", "--frameworks", "numpy", "--pipeline", "endless:nothing"]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.DEVNULL, preexec_fn=_with_interrupts) as asked:
+        worker = Path("/proc", (tmp_path / "started").read_text())
+        assert worker.exists()
+        asked.send_signal(signal.SIGINT)
+        assert asked.wait(60) == 130
+        assert not worker.exists()
+
+
+def _with_interrupts():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background begins without
