@@ -97,5 +97,9 @@ class LoaderError(PortaloaderError, RuntimeError):
     """The loader is closed, or an iterator of an epoch that was left is used again."""
 
 
+class LengthError(PortaloaderError, TypeError):
+    """The number of batches is not known. A TypeError, which ``list(loader)`` passes over."""
+
+
 class StateError(PortaloaderError, ValueError):
     """A state does not belong to this loader, or its pipeline cannot resume from it."""

@@ -17,7 +17,7 @@ from portaloader.contract import Adapter, DaliTensorList
 from portaloader.errors import LoaderError, RaggedError
 from portaloader.plan import Plan
 from portaloader.sources import Source
-from portaloader.stream import Stream
+from portaloader.stream import PlannedStream, Stream
 
 T = TypeVar("T")
 
@@ -40,11 +40,7 @@ class Loader(Generic[T]):
     ids, int64, shape (batch,)); with ``last_batch="pad"`` there is ``valid`` (bool, shape (batch,)).
     """
 
-    def __init__(self, stream: Stream, adapter: Adapter, source: Source, plan: Plan) -> None:
-        self.source = source
-        """The samples."""
-        self.plan = plan
-        """Which samples come when."""
+    def __init__(self, stream: Stream, adapter: Adapter) -> None:
         self.stats = Stats()
         self.dtypes: dict[str, np.dtype[Any]] = {}
         """Of each output, as the pipeline makes it; known once a batch was handed out."""
@@ -66,12 +62,35 @@ class Loader(Generic[T]):
         return self._adapter
 
     @property
+    def source(self) -> Source:
+        """The samples.
+
+        Raises:
+            LoaderError: a DALI pipeline with readers of its own shows none.
+        """
+        return self._planned().source
+
+    @property
+    def plan(self) -> Plan:
+        """Which samples come when. Raises LoaderError as :attr:`source` does."""
+        return self._planned().plan
+
+    def _planned(self) -> PlannedStream:
+        if not isinstance(self._stream, PlannedStream):
+            raise LoaderError("this loader's pipeline has readers of its own: there is no source and no plan to look at.")
+        return self._stream
+
+    @property
     def epoch(self) -> int:
         """The epoch that is running, or that comes next."""
         return self._stream.epoch
 
     def __len__(self) -> int:
-        """Batches of the epoch that is running, or that comes next; equal on all ranks."""
+        """Batches of the epoch that is running, or that comes next; equal on all ranks.
+
+        Raises:
+            LengthError: it is not known: a DALI pipeline without readers.
+        """
         return self._stream.steps
 
     def __iter__(self) -> Iterator[dict[str, T]]:
@@ -108,8 +127,8 @@ class Loader(Generic[T]):
     def __repr__(self) -> str:
         stream, shard = self._stream, self._stream.shard
         return (
-            f"<portaloader.Loader {self.framework} on {self._adapter.device}: {len(self.source)} samples, epoch {self.epoch}, "
-            f"{stream.steps} batches of {stream.batch_size}, shard {shard.index} of {shard.count}>"
+            f"<portaloader.Loader {self.framework} on {self._adapter.device}: epoch {self.epoch}, batches of "
+            f"{stream.batch_size}, shard {shard.index} of {shard.count}>"
         )
 
     def __reduce__(self) -> NoReturn:

@@ -29,6 +29,7 @@ LAYERS = {
     "graph": {"contract", "dali", "errors", "keyed", "pipelines", "plan", "sources"},
     "engine": {"errors", "graph", "pipelines", "plan", "sources"},
     "stream": {"contract", "engine", "errors", "plan", "sources"},
+    "dali_stream": {"contract", "dali", "errors", "stream"},
     "loader": {"contract", "errors", "plan", "sources", "stream"},
     "launch": {"contract", "errors"},
     "registry": {"contract", "errors"},

@@ -1,0 +1,196 @@
+"""DALI pipelines as they are: what is found without being told, what is refused, and DALI's own counting."""
+
+import itertools
+
+import numpy as np
+import pytest
+from nvidia.dali import Pipeline, fn, pipeline_def
+from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+
+import portaloader
+from portaloader.errors import ArgumentError, LoaderError, PipelineError, PipelineRunError, PlanError, StateError
+from portaloader.testing.helpers import sample_files
+
+FILES = [str(item["image"]) for item in sample_files(60)]
+
+
+@pipeline_def
+def numbers(size=10, pad=True, shard_id=0, num_shards=1, stick=False):
+    """Labels only: the files are read and not decoded."""
+    _, label = fn.readers.file(
+        files=FILES[:size],
+        labels=list(range(size)),
+        shard_id=shard_id,
+        num_shards=num_shards,
+        pad_last_batch=pad,
+        stick_to_shard=stick,
+        name="numbers",
+    )
+    return fn.copy(label, name="label")
+
+
+def load(pipeline=numbers, **options):
+    return portaloader.get_loader(pipeline=pipeline, framework="numpy", device="cpu", **options)
+
+
+def labels(loader):
+    return [batch["label"].tolist() for batch in loader]
+
+
+def test_settings_of_the_decorator_stand_unless_others_are_asked_for():
+    decorated = pipeline_def(batch_size=3, num_threads=1, seed=5)(lambda: fn.random.uniform(name="number"))
+    for asked, expected in (({}, (3, 1, 5)), ({"batch_size": 4, "num_threads": 2, "seed": 6}, (4, 2, 6))):
+        with load(decorated, **asked) as loader:
+            pipe = loader._stream._pipe
+            assert (pipe.max_batch_size, pipe.num_threads, pipe.seed) == expected
+            assert next(iter(loader))["number"].shape == (expected[0],)
+    with load() as loader:
+        assert loader._stream._pipe.max_batch_size == 32
+
+
+def test_arguments_of_the_function_and_of_dalis_pipeline():
+    with load(size=7, batch_size=4, set_affinity=False) as loader:
+        assert labels(loader) == [[0, 1, 2, 3], [4, 5, 6]]
+    with pytest.raises(ArgumentError, match=r"numbers\(\): .*'sizes'. It takes: size, pad, shard_id, num_shards, stick"):
+        load(sizes=7)
+
+
+@pytest.mark.parametrize("built", [False, True])
+def test_a_pipeline_object(built):
+    pipe = numbers(size=5, batch_size=2, num_threads=1, device_id=None)
+    if built:
+        pipe.build()
+    with load(pipe, batch_size=2) as loader:
+        assert labels(loader) == [[0, 1], [2, 3], [4]]
+        with pytest.raises(LoaderError, match="readers of its own"):
+            loader.source.describe(0)
+        with pytest.raises(StateError, match=r"portaloader\.pipeline"):
+            loader.state_dict()
+
+
+def test_a_pipeline_that_runs_elsewhere():
+    pipe = numbers(batch_size=2, num_threads=1, device_id=None)
+    pipe.run()
+    with pytest.raises(ArgumentError, match="runs elsewhere already"):
+        load(pipe)
+    pipe = numbers(batch_size=2, num_threads=1, device_id=None)
+    first = load(pipe)
+    with pytest.raises(ArgumentError, match="runs elsewhere already"):
+        load(pipe)
+    first.close()
+    with pytest.raises(LoaderError, match="closed"):
+        iter(first)
+
+
+def test_what_a_pipeline_object_cannot_change():
+    with pytest.raises(ArgumentError, match="batch_size=3 was asked for; the pipeline was made with 2"):
+        load(numbers(batch_size=2, num_threads=1, device_id=None), batch_size=3)
+    with pytest.raises(ArgumentError, match="takes none any more"):
+        load(numbers(batch_size=2, num_threads=1, device_id=None), size=3)
+    with pytest.raises(ArgumentError, match="exec_dynamic=False"):
+        load(numbers, exec_dynamic=False)
+
+
+@pytest.mark.parametrize(("option", "value"), [("source", [1]), ("shuffle", False), ("epoch", 2)])
+def test_options_that_are_the_readers(option, value):
+    with pytest.raises(ArgumentError, match="leave source, shuffle, epoch out"):
+        load(**{option: value})
+
+
+def test_outputs_without_names():
+    unnamed = pipeline_def(batch_size=2, num_threads=1)(lambda: tuple(fn.readers.file(files=FILES[:4])))
+    with pytest.raises(ArgumentError, match=r"2 outputs, not all with names; give outputs=.*name="):
+        load(unnamed)
+    for wrong in ("ab", ("a",), ("a", "a"), (1, 2)):
+        with pytest.raises(ArgumentError, match="outputs="):
+            load(unnamed, outputs=wrong)
+    with load(unnamed, outputs=("file", "label")) as loader, pytest.raises(portaloader.errors.RaggedError, match="'file'"):
+        list(loader)
+    with pytest.raises(ArgumentError, match="for DALI pipelines"):
+        portaloader.get_loader(framework="numpy", outputs=("a",))
+
+
+def test_several_readers():
+    @pipeline_def(batch_size=2, num_threads=1)
+    def two():
+        _, a = fn.readers.file(files=FILES[:4], name="four")
+        _, b = fn.readers.file(files=FILES[:6], name="six")
+        return fn.copy(a, name="a"), fn.copy(b, name="b")
+
+    with pytest.raises(ArgumentError, match=r"2 readers; .* one of \['four', 'six'\]"):
+        load(two)
+    with pytest.raises(ArgumentError, match="reader='five' was asked for; the pipeline's readers are: four, six"):
+        load(two, reader="five")
+    with load(two, reader="six") as loader:
+        assert len(loader) == len(list(loader)) == 3
+
+
+def test_ranks_that_would_all_read_everything():
+    unsharded = pipeline_def(batch_size=2, num_threads=1)(lambda: fn.copy(fn.readers.file(files=FILES[:4])[1], name="a"))
+    with pytest.raises(PlanError, match="rank 1 of 2, and the reader .* has 1 shards.*shard_id and num_shards"):
+        load(unsharded, shard=(1, 2))
+    with load(unsharded, shard=(0, 1)) as loader:
+        assert len(loader) == 2
+
+
+def test_rules_that_a_reader_cannot_keep():
+    with pytest.raises(PlanError, match='last_batch="pad".*pad_last_batch=False; set it to True'):
+        load(pad=False, last_batch="pad")
+    with pytest.raises(PlanError, match='last_batch="wrap".*pad_last_batch=True; set it to False'):
+        load(last_batch="wrap")
+    with pytest.raises(PlanError, match="5 samples in 2 shards leave some rank an empty last batch"):
+        load(size=5, batch_size=1, shard=(0, 2))
+    with pytest.warns(UserWarning, match="pad_last_batch=False: what fills its last batch is missing"):
+        load(size=5, batch_size=2, pad=False).close()
+
+
+def test_a_pipeline_that_fails():
+    broken = pipeline_def(batch_size=2, num_threads=1)(
+        lambda: fn.decoders.image(fn.external_source(source=lambda: [np.zeros(9, np.uint8)] * 2), name="image")
+    )
+    with load(broken) as loader:
+        for _ in range(2):
+            with pytest.raises(PipelineRunError, match="failed"):
+                list(loader)
+    impossible = pipeline_def(batch_size=2, num_threads=1)(lambda: fn.copy(fn.readers.file(file_root="/nowhere")[0], name="x"))
+    with pytest.raises(PipelineError, match="cannot build"):
+        load(impossible)
+
+
+def dalis(pipe, policy):
+    """The batches of DALI's own iterator, for three epochs: its counters, and nothing of ours."""
+    from nvidia.dali.plugin.base_iterator import _DaliBaseIterator
+
+    class Own(_DaliBaseIterator):
+        def __next__(self):
+            (outputs,) = self._get_outputs()
+            values = np.asarray(outputs[0].as_tensor()).reshape(-1).copy()
+            self._schedule_runs()
+            self._advance_and_check_drop_last()
+            cut, left = self._remove_padded()
+            return values[: left[0]].tolist() if np.any(cut) else values.tolist()
+
+    iterator = Own([pipe], reader_name="numbers", auto_reset=True, last_batch_policy=policy)
+    return [list(iterator) for _ in range(3)]
+
+
+GRID = itertools.product([7, 12, 13], [1, 3, 4], [1, 2, 3], ["partial", "drop", "pad", "wrap"], [False, True])
+
+
+@pytest.mark.filterwarnings("ignore:the reader 'numbers' has pad_last_batch=False")
+@pytest.mark.parametrize(("size", "batch_size", "ranks", "rule", "stick"), list(GRID))
+def test_batches_are_those_of_dalis_counters(size, batch_size, ranks, rule, stick):
+    for pad in (False, True):
+        for rank in range(ranks):
+            arguments = {"size": size, "pad": pad, "stick": stick, "batch_size": batch_size, "num_threads": 1}
+            try:
+                loader = load(last_batch=rule, shard=(rank, ranks), **arguments)
+            except PlanError:
+                continue
+            policy = {"partial": LastBatchPolicy.PARTIAL, "drop": LastBatchPolicy.DROP}.get(rule, LastBatchPolicy.FILL)
+            with loader:
+                lengths, epochs = zip(*((len(loader), labels(loader)) for _ in range(3)), strict=True)
+            pipe = numbers(**arguments, shard_id=rank, num_shards=ranks, device_id=None)
+            assert isinstance(pipe, Pipeline)
+            assert list(epochs) == dalis(pipe, policy)
+            assert [len(epoch) for epoch in epochs] == list(lengths)
