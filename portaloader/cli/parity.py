@@ -25,6 +25,9 @@ def parity(
     argument: Annotated[
         list[str] | None, typer.Option(help="NAME=VALUE for the pipeline, VALUE as JSON; may be repeated.")
     ] = None,
+    outputs: Annotated[
+        str | None, typer.Option(help="Of a DALI pipeline with its own readers: its outputs' names, with commas between.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1)] = 16,
     seed: Annotated[int, typer.Option(help="Of the order and the random numbers.")] = 0,
     shuffle: Annotated[bool, typer.Option(help="A new order in each epoch.")] = True,
@@ -45,10 +48,16 @@ def parity(
         source=source,
         pipeline=pipeline,
         batches=batches,
-        options={"batch_size": batch_size, "seed": seed, "shuffle": shuffle, "device": device},
+        options={
+            "batch_size": batch_size,
+            "seed": seed,
+            "shuffle": shuffle,
+            "device": device,
+            "outputs": _names(outputs) if outputs else None,
+        },
         arguments={name: _value(value) for name, value in _pairs("--argument", argument).items()},
     )
-    names = [name.strip() for name in frameworks.split(",") if name.strip()] if frameworks else installed()
+    names = _names(frameworks) if frameworks else installed()
     if json_file is not None and not json_file.parent.is_dir():
         raise typer.BadParameter(f"--json {json_file}: there is no folder {json_file.parent}")
     try:
@@ -67,6 +76,10 @@ def installed() -> list[str]:
     """Frameworks that are installed here, NumPy first: it is the reference."""
     found = [framework.name for framework in registry.frameworks().values() if framework.is_installed()]
     return sorted(found, key=lambda name: (name != "numpy", name))
+
+
+def _names(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def _pairs(option: str, values: list[str] | None) -> dict[str, str]:

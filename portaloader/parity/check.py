@@ -45,7 +45,8 @@ class Stream:
     version: str | None = None
     device: str | None = None
     batches: Sequence[Mapping[str, Any]] = ()
-    """Of each batch: "digest", "ids", and "fields" with dtype, shape, digest, and a digest for each sample."""
+    """Of each batch: "digest", "ids" (None where the pipeline has its own readers), and "fields" with dtype, shape, digest, and
+    a digest for each sample."""
     notes: Sequence[str] = ()
     error: str | None = None
     """Why there are no batches."""
@@ -193,7 +194,7 @@ def _compare(request: Request, reference: Stream, other: Stream, interpreters: M
         if a[name][what] != b[name][what]:
             return replace(at, field=name, detail=f"{what} {b[name][what]}, not {a[name][what]}")
     row = next(i for i, pair in enumerate(zip(a[name]["samples"], b[name]["samples"], strict=True)) if pair[0] != pair[1])
-    sample = replace(at, field=name, sample=mine["ids"][row])
+    sample = replace(at, field=name, sample=mine["ids"][row] if mine["ids"] else None)
     # The digests tell where; the values are fetched by making the batch again, which the stream allows.
     again = replace(request, batches=number + 1)
     values = [

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 import portaloader
+from portaloader.dali_stream import is_dali
 from portaloader.errors import ArgumentError, PipelineError, PlanError, PortaloaderError, SourceError
 from portaloader.parity.digest import batch_digest, field_digest
 
@@ -25,13 +26,18 @@ def stream(request: dict[str, Any], result: Path) -> dict[str, Any]:
     """Digests of the first ``batches`` batches, over as many epochs as they take."""
     pipeline = load_pipeline(request["pipeline"])
     found: dict[str, Any] = {"batches": [], "notes": []}
+    options = dict(request["options"])
+    if is_dali(pipeline):
+        options.pop("shuffle", None)  # its readers have the order
     with portaloader.get_loader(
-        request["source"], pipeline, framework=request["framework"], **request["options"], **request["arguments"]
+        request["source"], pipeline, framework=request["framework"], **options, **request["arguments"]
     ) as loader:
         for number, batch in enumerate(islice(_epochs(loader), request["batches"])):
             values = loader.to_numpy(batch)
             fields = {name: field_digest(array) for name, array in values.items()}
-            found["batches"].append({"digest": batch_digest(fields), "ids": values["id"].tolist(), "fields": fields})
+            found["batches"].append(
+                {"digest": batch_digest(fields), "ids": values["id"].tolist() if "id" in values else None, "fields": fields}
+            )
             if request["dump"] == number:
                 np.savez(f"{result}.npz", **values)  # type: ignore[arg-type]
         found["device"] = str(loader.adapter.device)

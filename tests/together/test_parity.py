@@ -75,6 +75,26 @@ def test_own_pipeline_and_evaluation(frameworks, photographs):
     }
 
 
+def test_dali_pipeline_with_its_own_readers_and_random_numbers(frameworks, photographs, tmp_path, monkeypatch):
+    (tmp_path / "theirs.py").write_text(
+        "from nvidia.dali import fn, pipeline_def\n"
+        "@pipeline_def(batch_size=4, num_threads=2)\n"
+        "def augmented(root):\n"
+        "    files, labels = fn.readers.file(file_root=root, random_shuffle=True, pad_last_batch=True)\n"
+        "    images = fn.decoders.image_random_crop(files)\n"
+        "    images = fn.rotate(images, angle=fn.random.uniform(range=(-20.0, 20.0)), keep_size=True)\n"
+        "    return fn.resize(images, size=[96, 96]), labels\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    command = ["parity", "--pipeline", "theirs:augmented", "--argument", f"root={photographs}", "--outputs", "image,label"]
+    report = tmp_path / "report.json"
+    done = CliRunner().invoke(app, [*command, "--frameworks", ",".join(frameworks), "--batches", "12", "--json", str(report)])
+    assert done.exit_code == 0, done.output
+    batches = json.loads(report.read_text())["streams"][0]["batches"]
+    assert len({batch["digest"] for batch in batches}) == 12
+    assert batches[0]["ids"] is None
+
+
 def test_another_interpreter(photographs):
     command = ["parity", str(photographs), "--frameworks", "numpy", "--batches", "1", "--python", f"np={sys.executable}"]
     assert CliRunner().invoke(app, command).exit_code == 0
