@@ -45,8 +45,8 @@ class Stream:
     version: str | None = None
     device: str | None = None
     batches: Sequence[Mapping[str, Any]] = ()
-    """Of each batch: "digest", "ids" (None where the pipeline has its own readers), and "fields" with dtype, shape, digest, and
-    a digest for each sample."""
+    """Of each batch: "digest", "ids" (None where the pipeline has its own readers), and "fields" with dtype, shape, digest,
+    and a digest for each sample."""
     notes: Sequence[str] = ()
     error: str | None = None
     """Why there are no batches."""
