@@ -110,6 +110,8 @@ def get_loader(
     here = launch.from_environment() if shard == "auto" else launch.Launch(_shard(shard))
     chosen = registry.resolve(framework)
     _check(epoch, prefetch, num_threads, shuffle)
+    if is_dali(source) or isinstance(source, Pipeline):
+        raise ArgumentError("a pipeline was given as the source; write get_loader(pipeline=...).")
     threads = num_threads or max(1, cpu_count() // here.local.count)
     if is_dali(pipeline):
         if source is not None or shuffle is not None or epoch:
@@ -118,6 +120,9 @@ def get_loader(
             )
         adapter_type = registry.adapter_class(chosen)
         ordinal = _device(device, adapter_type, here).ordinal
+        if batch_size is not None:
+            _check_whole("batch_size", batch_size, 1, _MOST)
+        seed = None if seed is None else seed % 2**31
         asked = Asked(batch_size, num_threads, seed, prefetch, *([ordinal] if device != "auto" else []))
         pipe = make_pipeline(pipeline, pipeline_args, here.shard, asked, Asked(32, threads, 0, None, ordinal))
         return Loader(DaliStream(pipe, outputs, reader, last_batch, here.shard), adapter_type(Device(pipe.device_id)))
@@ -144,7 +149,10 @@ def _definition(pipeline: Any, source: Any, arguments: Mapping[str, Any]) -> Pip
     if pipeline is None:
         pipeline = recipes.for_source(source)
     if not isinstance(pipeline, Pipeline):
-        raise ArgumentError(f"pipeline={pipeline!r} is not a pipeline; decorate the function with @portaloader.pipeline.")
+        raise ArgumentError(
+            f"pipeline={pipeline!r} is not a pipeline; decorate the function with @portaloader.pipeline, "
+            f"or with DALI's own @pipeline_def."
+        )
     options = list(inspect.signature(get_loader).parameters)[:-1]
     pipeline.check_arguments(arguments, options)
     return pipeline

@@ -8,7 +8,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, get_args
 
 import numpy as np
 import numpy.typing as npt
@@ -18,6 +18,12 @@ from portaloader.errors import ArgumentError, DtypeError
 LastBatch = Literal["partial", "drop", "pad", "wrap"]
 Batch = dict[str, Any]
 """One batch: the pipeline's output names, and always ``id``, to tensors of the framework."""
+
+
+def check_last_batch(rule: Any) -> None:
+    """Raise ArgumentError for what is no last-batch rule."""
+    if rule not in get_args(LastBatch):
+        raise ArgumentError(f"last_batch={rule!r} is not a rule; there are {', '.join(map(repr, get_args(LastBatch)))}.")
 
 
 @dataclass(frozen=True)

@@ -17,8 +17,8 @@ from typing import Any, Literal
 
 import numpy as np
 
-from portaloader.contract import DaliTensorList, LastBatch, Shard
-from portaloader.dali import import_dali
+from portaloader.contract import DaliTensorList, LastBatch, Shard, check_last_batch
+from portaloader.dali import check_gpu, import_dali
 from portaloader.errors import ArgumentError, LengthError, PipelineError, PipelineRunError, PlanError, StateError
 from portaloader.stream import Stream
 
@@ -90,6 +90,8 @@ def make_pipeline(pipeline: Any, arguments: Mapping[str, Any], shard: Shard, ask
         raise ArgumentError(
             "the pipeline runs elsewhere already (its run(), or an iterator); make another one for the loader."
         )
+    if made.device_id is not None:
+        check_gpu(made.device_id)
     if not made.exec_dynamic:
         raise ArgumentError("the pipeline was made with exec_dynamic=False, and overwrites its batches; leave that out.")
     try:
@@ -116,8 +118,10 @@ class DaliStream(Stream):
     ) -> None:
         from nvidia.dali.plugin import base_iterator
 
+        check_last_batch(last_batch)
         self.shard, self.batch_size, self.epoch = shard, pipe.max_batch_size, 0
         self._pipe = pipe
+        self._step = 0
         self._reader = _reader(pipe, reader)
         self._last_batch = last_batch
         self._check_reader()
@@ -138,7 +142,7 @@ class DaliStream(Stream):
     def begin(self) -> None:
         if self._iterator is None:
             raise PipelineRunError("the pipeline has failed, and cannot be run again; make another loader.")
-        self.running = True
+        self.running, self._step = True, 0
 
     def next(self) -> tuple[int, tuple[DaliTensorList, ...]]:
         outputs, count = self._run()
@@ -159,10 +163,16 @@ class DaliStream(Stream):
             iterator._advance_and_check_drop_last()
         except StopIteration:
             self.epoch, self.running = self.epoch + 1, False
+            if not self._step:
+                raise PipelineRunError(
+                    "the epoch has no batch: the external source is exhausted. One that is iterated starts anew with "
+                    'cycle="raise"; a function is called with the epoch\'s own numbers if it takes an argument.'
+                ) from None
             raise
         except Exception as error:
             self._iterator = None
             raise PipelineRunError(f"the pipeline failed: {error}") from error
+        self._step += 1
         if self._reader is None or self._last_batch not in ("partial", "pad"):
             return outputs, len(outputs[0])
         size = int(iterator._shard_sizes_per_gpu_initial[iterator._shards_id][0])
@@ -207,6 +217,8 @@ class DaliStream(Stream):
             )
         if (self._last_batch == "pad" and not padded) or (self._last_batch == "wrap" and padded):
             raise PlanError(f"{asked}, and the reader {self._reader!r} has pad_last_batch={padded}; set it to {not padded}.")
+        if self._last_batch == "drop" and size // shards < self.batch_size:
+            raise PlanError(f"{asked}, and {size} samples in {shards} shards do not fill a batch of {self.batch_size}.")
         if self._last_batch != "partial":
             return
         steps = ceil(ceil(size / shards) / self.batch_size)

@@ -10,12 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import get_args
 
 import numpy as np
 import numpy.typing as npt
 
-from portaloader.contract import LastBatch, Shard
+from portaloader.contract import LastBatch, Shard, check_last_batch
 from portaloader.errors import ArgumentError, PlanError
 from portaloader.plan.permutation import Permutation
 
@@ -66,9 +65,7 @@ class Plan:
             )
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)):
             raise ArgumentError(f"seed={self.seed!r} is not a whole number.")
-        if self.last_batch not in get_args(LastBatch):
-            choices = ", ".join(map(repr, get_args(LastBatch)))
-            raise ArgumentError(f"last_batch={self.last_batch!r} is not a rule; there are {choices}.")
+        check_last_batch(self.last_batch)
         # NumPy's integers would overflow, and JSON does not know them.
         object.__setattr__(self, "batch_size", int(self.batch_size))
         object.__setattr__(self, "seed", int(self.seed))

@@ -8,7 +8,7 @@ from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 
 import portaloader
-from portaloader.errors import ArgumentError, LoaderError, PipelineError, PipelineRunError, PlanError, StateError
+from portaloader.errors import ArgumentError, DeviceError, LoaderError, PipelineError, PipelineRunError, PlanError, StateError
 from portaloader.testing.helpers import sample_files
 
 FILES = [str(item["image"]) for item in sample_files(60)]
@@ -140,8 +140,49 @@ def test_rules_that_a_reader_cannot_keep():
         load(last_batch="wrap")
     with pytest.raises(PlanError, match="5 samples in 2 shards leave some rank an empty last batch"):
         load(size=5, batch_size=1, shard=(0, 2))
+    with pytest.raises(PlanError, match="5 samples in 2 shards do not fill a batch of 3"):
+        load(size=5, batch_size=3, shard=(0, 2), last_batch="drop")
     with pytest.warns(UserWarning, match="pad_last_batch=False: what fills its last batch is missing"):
         load(size=5, batch_size=2, pad=False).close()
+
+
+@pytest.mark.parametrize(
+    ("options", "kind", "words"),
+    [
+        ({"batch_size": 0}, ArgumentError, "batch_size=0"),
+        ({"batch_size": "4"}, ArgumentError, "batch_size='4'"),
+        ({"last_batch": "fill"}, ArgumentError, "last_batch='fill'.*'partial'"),
+        ({"device": 63}, DeviceError, "gpu:63"),
+    ],
+)
+def test_bad_options(options, kind, words):
+    with pytest.raises(kind, match=words):
+        portaloader.get_loader(pipeline=numbers, framework="numpy", **options)
+
+
+def test_a_pipeline_in_the_sources_place():
+    with pytest.raises(ArgumentError, match="write get_loader"):
+        portaloader.get_loader(numbers, framework="numpy")
+
+
+def test_any_seed():
+    drawn = pipeline_def(batch_size=3, num_threads=1)(lambda: fn.random.uniform(name="number"))
+    for seed in (-5, 0, 2**60):
+        first, second = (next(iter(load(drawn, seed=seed)))["number"].tolist() for _ in range(2))
+        assert first == second
+
+
+def test_external_source_that_is_exhausted():
+    def source(cycle):
+        batches = [[np.float32([i])] * 2 for i in range(3)]
+        return pipeline_def(batch_size=2, num_threads=1)(lambda: fn.external_source(source=batches, cycle=cycle, name="x"))
+
+    with load(source("raise")) as loader:
+        assert [[batch["x"].tolist() for batch in loader] for _ in range(2)] == [[[0, 0], [1, 1], [2, 2]]] * 2
+    with load(source(False)) as loader:
+        assert len(list(loader)) == 3
+        with pytest.raises(PipelineRunError, match='exhausted.*cycle="raise"'):
+            list(loader)
 
 
 def test_a_pipeline_that_fails():
