@@ -68,7 +68,8 @@ def examine(names: Iterable[str] = (), *, limit: float = 120.0) -> list[Check]:
         known = registry.frameworks()
     chosen = {registry.resolve(name).name for name in names} or set(known)
     examined = [f for f in known.values() if f.name in chosen | {"numpy"}]  # the others are compared with NumPy
-    subjects = [f.name for f in examined if _unusable(f) is None]
+    untried = {f.name: _unusable(f) for f in examined}  # once: an installation may be going on beside this
+    subjects = [name for name, check in untried.items() if check is None]
     if "tensorflow" in subjects and _installed(_PLUGIN):
         subjects.append("tf-plugin")
     dali_check, dali_facts = _dali(limit)
@@ -82,7 +83,7 @@ def examine(names: Iterable[str] = (), *, limit: float = 120.0) -> list[Check]:
         Check("platform", "ok" if linux else "broken", None, platform.platform() + ("" if linux else "; DALI needs Linux")),
         dali_check,
         _gpu(dali_facts),
-        *(_unusable(f) or _framework(f, trials) for f in examined),
+        *(untried[f.name] or _framework(f, trials) for f in examined),
         *([_tf_plugin(trials.get("tf-plugin", _UNTRIED))] if "tensorflow" in subjects else []),
         *_hazards(chosen, {f.name for f in known.values() if not _is_absent(f)}, trials),
         _launcher(),

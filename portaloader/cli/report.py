@@ -57,6 +57,7 @@ def show(console: Console, report: Report) -> None:
     if report.equal:
         count = len(good[0].batches)
         names = ", ".join(stream.framework for stream in good)
-        console.print(f"[bold green]equal[/]: {count} batches, bit by bit, in {names}")
+        alone = " (which is compared with nothing: name another framework)" if len(good) == 1 else ""
+        console.print(f"[bold green]equal[/]: {count} batches, bit by bit, in {names}{alone}", soft_wrap=True)
     else:
         console.print("[bold red]not equal")
