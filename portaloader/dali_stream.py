@@ -137,6 +137,8 @@ class DaliStream(Stream):
     def steps(self) -> int:
         if self._reader is None:
             raise LengthError("this pipeline has no reader, so its number of batches is not known before its epoch ends.")
+        if self._iterator is None:
+            raise LengthError("the pipeline has failed or was closed; there is no epoch to come.")
         return len(self._iterator)
 
     def begin(self) -> None:
@@ -184,6 +186,7 @@ class DaliStream(Stream):
             return
         if self._reader is None:
             self._pipe._last_iter = True  # asks for no further batch; a reader's epoch has to be read to its end
+        self._step += 1  # an epoch that is left before its first batch is no empty one
         while self.running:
             with suppress(StopIteration):
                 self._run()

@@ -8,7 +8,16 @@ from nvidia.dali import Pipeline, fn, pipeline_def
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 
 import portaloader
-from portaloader.errors import ArgumentError, DeviceError, LoaderError, PipelineError, PipelineRunError, PlanError, StateError
+from portaloader.errors import (
+    ArgumentError,
+    DeviceError,
+    LengthError,
+    LoaderError,
+    PipelineError,
+    PipelineRunError,
+    PlanError,
+    StateError,
+)
 from portaloader.testing.helpers import sample_files
 
 FILES = [str(item["image"]) for item in sample_files(60)]
@@ -80,6 +89,8 @@ def test_a_pipeline_that_runs_elsewhere():
     first.close()
     with pytest.raises(LoaderError, match="closed"):
         iter(first)
+    with pytest.raises(LengthError, match="closed"):
+        len(first)
 
 
 def test_what_a_pipeline_object_cannot_change():
@@ -183,6 +194,19 @@ def test_external_source_that_is_exhausted():
         assert len(list(loader)) == 3
         with pytest.raises(PipelineRunError, match='exhausted.*cycle="raise"'):
             list(loader)
+
+
+def test_an_epoch_that_is_left_before_its_first_batch():
+    def source(info):
+        if info.iteration == 2:
+            raise StopIteration
+        return np.float32([info.iteration])
+
+    fed = pipeline_def(batch_size=1, num_threads=1)(lambda: fn.external_source(source=source, batch=False, name="x"))
+    with load(fed) as loader:
+        loader._stream.begin()  # as an interrupt during the first batch leaves it
+        assert [[batch["x"].tolist() for batch in loader] for _ in range(2)] == [[[0], [1]]] * 2
+        assert loader.epoch == 3
 
 
 def test_a_pipeline_that_fails():
