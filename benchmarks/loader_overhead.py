@@ -26,6 +26,8 @@ import portaloader
 from portaloader import registry
 from portaloader.graph import Feed
 
+LINES, RANKS = 131_072, 256  # a data set of a usual size, of which this rank sees 512 images in an epoch
+
 
 class Replay(Feed):
     """A feed whose batches were computed beforehand."""
@@ -41,7 +43,7 @@ class Replay(Feed):
 
 
 def photographs(folder):
-    """A list of 512 JPEG files (256, twice) of about 440 x 330 pixels, cut from scikit-image's and -learn's photographs."""
+    """A list of 131,072 lines over 256 JPEG files, some 440 x 330 pixels, cut from scikit-image's and -learn's photographs."""
     import numpy as np
     import skimage
     import sklearn
@@ -60,13 +62,15 @@ def photographs(folder):
         cut = picture.crop((left, top, left + width, top + height))
         cut.save(folder / f"{number:03}.jpg", quality=90)
     files = folder / "files.txt"
-    files.write_text("".join(f"{number % 256:03}.jpg {number % 10}\n" for number in range(512)))
+    files.write_text("".join(f"{number % 256:03}.jpg {number % 10}\n" for number in range(LINES)))
     return files
 
 
 def measure(framework, source, device, rounds, batch_size=64):
     """Seconds of one epoch, through the loader and bare, in turn."""
-    loader = portaloader.get_loader(source, framework=framework, batch_size=batch_size, device=device, last_batch="drop")
+    loader = portaloader.get_loader(
+        source, framework=framework, batch_size=batch_size, device=device, last_batch="drop", shard=(0, RANKS)
+    )
     graph = loader._stream._engine._graph
     feed, replay = graph.feed, Replay(loader.source, 0)
     replay._fields, replay._draws = feed._fields, feed._draws

@@ -9,6 +9,7 @@ import os
 import re
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -123,7 +124,7 @@ class FileList(Source):
     def diagnose(self, sample_id: int) -> str | None:
         return diagnose(self._paths[sample_id])
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         return hashlib.sha256(self._paths.digest().encode() + self._labels.tobytes()).hexdigest()
 

@@ -6,6 +6,7 @@ import hashlib
 import os
 from array import array
 from collections.abc import Iterator, Sequence
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -88,7 +89,7 @@ class ImageFolder(Source):
     def diagnose(self, sample_id: int) -> str | None:
         return diagnose(self._paths[sample_id])
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         return hashlib.sha256(self._paths.digest().encode() + self._labels.tobytes()).hexdigest()
 
