@@ -6,6 +6,7 @@
 import nox
 
 nox.options.sessions = ["lint", "core", "torch", "tensorflow", "mxnet", "paddle", "jax"]
+nox.options.error_on_missing_interpreters = True
 CONSTRAINTS = ("-c", "constraints.txt")
 TEST = ("hypothesis", "pytest", "pytest-timeout")
 
