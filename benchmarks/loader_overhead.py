@@ -26,7 +26,7 @@ import portaloader
 from portaloader import registry
 from portaloader.graph import Feed
 
-LINES, RANKS = 131_072, 256  # a data set of a usual size, of which this rank sees 512 images in an epoch
+LINES, IMAGES = 131_072, 512  # a data set of a usual size, and how many of it one rank sees in an epoch
 
 
 class Replay(Feed):
@@ -68,9 +68,9 @@ def photographs(folder):
 
 def measure(framework, source, device, rounds, batch_size=64):
     """Seconds of one epoch, through the loader and bare, in turn."""
-    loader = portaloader.get_loader(
-        source, framework=framework, batch_size=batch_size, device=device, last_batch="drop", shard=(0, RANKS)
-    )
+    source = portaloader.sources.open_source(source)
+    options = {"batch_size": batch_size, "device": device, "shard": (0, max(1, len(source) // IMAGES))}
+    loader = portaloader.get_loader(source, framework=framework, last_batch="drop", **options)
     graph = loader._stream._engine._graph
     feed, replay = graph.feed, Replay(loader.source, 0)
     replay._fields, replay._draws = feed._fields, feed._draws

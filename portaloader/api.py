@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from portaloader import launch, recipes, registry
-from portaloader.contract import Adapter, Device, LastBatch, Shard
+from portaloader.contract import MOST, Adapter, Device, LastBatch, Shard
 from portaloader.dali import cpu_count
 from portaloader.dali_stream import Asked, DaliStream, is_dali, make_pipeline
 from portaloader.engine import Engine
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import tensorflow
     import torch
 
-_MOST = 2**31 - 1  # DALI counts with 32 bits
 ShardLike = tuple[int, int] | Shard | Literal["auto"]
 DeviceLike = Literal["cpu", "gpu", "auto"] | int
 
@@ -121,7 +120,7 @@ def get_loader(
         adapter_type = registry.adapter_class(chosen)
         ordinal = _device(device, adapter_type, here).ordinal
         if batch_size is not None:
-            _check_whole("batch_size", batch_size, 1, _MOST)
+            _check_whole("batch_size", batch_size, 1, MOST)
         seed = None if seed is None else seed % 2**31
         asked = Asked(batch_size, num_threads, seed, prefetch, *([ordinal] if device != "auto" else []))
         pipe = make_pipeline(pipeline, pipeline_args, here.shard, asked, Asked(32, threads, 0, None, ordinal))
@@ -184,7 +183,7 @@ def _check(epoch: Any, prefetch: Any, num_threads: Any, shuffle: Any) -> None:
     _check_whole("epoch", epoch, 0, EPOCHS)
     for name, value in (("prefetch", prefetch), ("num_threads", num_threads)):
         if value is not None:
-            _check_whole(name, value, 1, _MOST)
+            _check_whole(name, value, 1, MOST)
     if shuffle is not None and not isinstance(shuffle, (bool, np.bool_)):
         raise ArgumentError(f"shuffle={shuffle!r} was given; it is True or False.")
 

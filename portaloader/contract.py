@@ -15,6 +15,8 @@ import numpy.typing as npt
 
 from portaloader.errors import ArgumentError, DtypeError
 
+MOST = 2**31 - 1
+"""The greatest batch size, and number of threads: DALI counts with 32 bits."""
 LastBatch = Literal["partial", "drop", "pad", "wrap"]
 Batch = dict[str, Any]
 """One batch: the pipeline's output names, and always ``id``, to tensors of the framework."""

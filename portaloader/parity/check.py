@@ -157,8 +157,11 @@ def _stream(request: Request, name: str, python: str, dump: int | None = None) -
             errors="replace",
         ) as worker:
             _workers.add(worker)
-            said = worker.communicate()[1]
-            _workers.discard(worker)
+            try:
+                said = worker.communicate()[1]
+            finally:
+                worker.kill()  # an interrupt came; one that has ended is left as it is
+                _workers.discard(worker)
         if worker.returncode or not result.exists():
             return Stream(name, error=_failure(worker.returncode, said)), {}
         answer = json.loads(result.read_text(encoding="utf-8"))

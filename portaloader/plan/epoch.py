@@ -14,13 +14,12 @@ from functools import lru_cache
 import numpy as np
 import numpy.typing as npt
 
-from portaloader.contract import LastBatch, Shard, check_last_batch
+from portaloader.contract import MOST, LastBatch, Shard, check_last_batch
 from portaloader.errors import ArgumentError, PlanError
 from portaloader.plan.permutation import Permutation
 
 Int64s = npt.NDArray[np.int64]
 
-_MOST = 2**31 - 1  # DALI counts with 32 bits
 _PLANNED_TOGETHER = 1024
 """Samples."""
 
@@ -59,9 +58,9 @@ class Plan:
     def __post_init__(self) -> None:
         if isinstance(self.batch_size, bool) or not isinstance(self.batch_size, (int, np.integer)):
             raise ArgumentError(f"batch_size={self.batch_size!r} is not a whole number; give one of at least 1.")
-        if not 1 <= self.batch_size <= _MOST:
+        if not 1 <= self.batch_size <= MOST:
             raise ArgumentError(
-                f"batch_size={self.batch_size} was asked for; a batch holds at least 1 sample, at most {_MOST}."
+                f"batch_size={self.batch_size} was asked for; a batch holds at least 1 sample, at most {MOST}."
             )
         if isinstance(self.seed, bool) or not isinstance(self.seed, (int, np.integer)):
             raise ArgumentError(f"seed={self.seed!r} is not a whole number.")
