@@ -52,6 +52,12 @@ $(VENV)/.with-%: $(VENV)/.base
 	$(if $(filter mxnet,$*),$(PIP) install -q -c constraints.txt --no-deps mxnet,)
 	@touch $@
 
+# DALI's operator for tf.data is compiled on installation, against the TensorFlow that is there (half a minute).
+$(VENV)/.with-operator: $(VENV)/.with-tensorflow
+	$(PIP) install -q setuptools wheel
+	$(PIP) install -q -c constraints.txt --no-build-isolation --no-cache-dir nvidia-dali-tf-plugin-cuda120
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
 	@touch $@
@@ -77,6 +83,8 @@ test-core: $(VENV)/.dev
 
 test-numpy: $(VENV)/.dev
 	$(PYTEST) tests/frameworks/test_numpy.py
+
+test-tensorflow: $(VENV)/.with-operator
 
 $(names:%=test-%): test-%: $(VENV)/.dev $(VENV)/.with-%
 	$(PYTEST) tests/frameworks/test_$*.py

@@ -26,10 +26,18 @@ def core(session):
     session.run("pytest", "tests/core", "tests/frameworks/test_numpy.py", *session.posargs)
 
 
+def install_operator(session, constraints):
+    """DALI's operator for tf.data, which is compiled against the TensorFlow that is there."""
+    session.install("setuptools", "wheel")
+    session.install("-c", constraints, "--no-build-isolation", "--no-cache-dir", "nvidia-dali-tf-plugin-cuda120")
+
+
 def framework(name, *packages):
     @nox.session(name=name)
     def suite(session):
         session.install(*CONSTRAINTS, "-e", ".", *TEST, *packages)
+        if name == "tensorflow":
+            install_operator(session, "constraints.txt")
         session.run("pytest", f"tests/frameworks/test_{name}.py", *session.posargs)
 
     suite.func.__doc__ = f"The contract, with {name} as the only framework."
@@ -59,4 +67,6 @@ def oldest(session, name):
         "mxnet": ["mxnet", "setuptools"],
     }
     session.install("-c", "constraints-oldest.txt", "-e", ".", *TEST, *packages.get(name, [name]))
+    if name == "tensorflow":
+        install_operator(session, "constraints-oldest.txt")
     session.run("pytest", f"tests/frameworks/test_{name}.py", *session.posargs)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import jax
 import numpy as np
 import numpy.typing as npt
-from jax.sharding import SingleDeviceSharding
+from jax.sharding import Sharding, SingleDeviceSharding
 
-from portaloader.contract import Adapter, DaliTensor, Device
-from portaloader.errors import DtypeError
+from portaloader.contract import Adapter, Batches, DaliTensor, Device
+from portaloader.errors import ArgumentError, DtypeError
 
 _REMEDY = "JAX rounds it to 32 bits unless JAX_ENABLE_X64=1 is set; set it, or cast in the pipeline with fn.cast."
 _WIDE = {np.dtype(np.int64): np.dtype(np.int32), np.dtype(np.uint64): np.dtype(np.uint32)}
@@ -66,3 +67,47 @@ class JaxAdapter(Adapter):
     def device_of(self, tensor: Any) -> Device:
         (device,) = tensor.devices()
         return Device(device.local_hardware_id if device.platform == "gpu" else None)
+
+    def native(self, batches: Batches, *, sharding: Sharding | Mapping[str, Sharding] | None = None) -> Any:
+        return batches if sharding is None else ShardedBatches(batches, sharding)
+
+
+class ShardedBatches:
+    """Epoch after epoch, with the arrays laid out over devices.
+
+    Args:
+        batches: the loader's, of this process. With several processes, each brings its part of the global array.
+        sharding: of all outputs, or by their names; an output that is not named stays where it is.
+    """
+
+    def __init__(self, batches: Batches, sharding: Sharding | Mapping[str, Sharding]) -> None:
+        self._batches = batches
+        by_name = isinstance(sharding, Mapping)
+        self._shardings: dict[str, Any] = dict(sharding) if by_name else dict.fromkeys(batches.names, sharding)
+        for name, one in self._shardings.items():
+            if name not in batches.names or not isinstance(one, Sharding):
+                raise ArgumentError(
+                    f"sharding= has {name!r}: {one!r}; it is a jax.sharding.Sharding, or for some of the outputs "
+                    f"{', '.join(map(repr, batches.names))} one each."
+                )
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        batches = self._batches.whole()  # at once: a generator would begin the epoch at its first batch
+        return (self._batches.pick({name: self._laid_out(name, array) for name, array in batch.items()}) for batch in batches)
+
+    def _laid_out(self, name: str, array: jax.Array) -> jax.Array:
+        sharding = self._shardings.get(name)
+        if sharding is None:
+            return array
+        try:
+            if jax.process_count() == 1:
+                return jax.device_put(array, sharding)
+            return jax.make_array_from_process_local_data(sharding, np.asarray(array))
+        except ValueError as error:
+            raise ArgumentError(
+                f"output {name!r} of shape {array.shape} cannot be laid out as {sharding}: {error}. Where it is the last "
+                f'batch, last_batch="drop" or "pad" makes all batches full ones.'
+            ) from error

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import mxnet
 import numpy as np
 import numpy.typing as npt
 
-from portaloader.contract import Adapter, DaliTensor, Device
+from portaloader.adapters.mxnet_iter import GluonBatches, PortaloaderIter
+from portaloader.contract import Adapter, Batches, DaliTensor, Device
+from portaloader.errors import ArgumentError
 
 _REMEDY = "MXNet has no such dtype; cast in the pipeline with fn.cast."
 
@@ -42,3 +44,8 @@ class MxnetAdapter(Adapter):
 
     def device_of(self, tensor: Any) -> Device:
         return Device(tensor.context.device_id if tensor.context.device_type == "gpu" else None)
+
+    def native(self, batches: Batches, *, style: Literal["module", "gluon"] = "module") -> PortaloaderIter | GluonBatches:
+        if style not in ("module", "gluon"):
+            raise ArgumentError(f'style={style!r} was asked for; there are "module" (a DataIter) and "gluon" (a DataLoader).')
+        return PortaloaderIter(batches) if style == "module" else GluonBatches(batches)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,7 +13,7 @@ if "tensorflow" in sys.modules and "paddle" not in sys.modules:
     raise ImportError("TensorFlow was imported before, and Paddle after it ends the process; import paddle first")
 import paddle
 
-from portaloader.contract import Adapter, DaliTensor, Device
+from portaloader.contract import Adapter, Batches, DaliTensor, Device
 
 _BFLOAT = "Paddle reads unsigned 16-bit integers as bfloat16; cast in the pipeline with fn.cast."
 _OLD = f"Paddle takes it from 3.3 on, and this is {paddle.__version__}; update it, or cast in the pipeline with fn.cast."
@@ -43,3 +44,23 @@ class PaddleAdapter(Adapter):
 
     def device_of(self, tensor: Any) -> Device:
         return Device(tensor.place.gpu_device_id() if tensor.place.is_gpu_place() else None)
+
+    def native(self, batches: Batches) -> PaddleBatches:
+        return PaddleBatches(batches)
+
+
+class PaddleBatches(paddle.io.DataLoader):  # type: ignore[misc]
+    """For ``paddle.Model.fit`` and loops over a ``DataLoader``: each iteration is an epoch, then the next.
+
+    Not an ``IterableDataset``: ``Model.fit`` takes none, and the thread in which Paddle's ``DataLoader`` would read it leaves
+    the training waiting for ever when a sample fails.
+    """
+
+    def __init__(self, batches: Batches) -> None:  # a DataLoader's own would make a sampler, queues and threads
+        self._batches = batches
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._batches)

@@ -8,7 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from portaloader.contract import Adapter, DaliTensor, Device
+from portaloader.adapters.tensorflow_dataset import Shapes, dataset
+from portaloader.contract import Adapter, Batches, DaliTensor, Device
 
 
 class TensorflowAdapter(Adapter):
@@ -16,6 +17,10 @@ class TensorflowAdapter(Adapter):
 
     name = "tensorflow"
     tensor_type = tf.Tensor
+
+    def __init__(self, device: Device) -> None:
+        super().__init__(device)
+        self._runs: dict[Any, Any] = {}
 
     @classmethod
     def default_device(cls) -> Device:
@@ -36,3 +41,6 @@ class TensorflowAdapter(Adapter):
     def device_of(self, tensor: Any) -> Device:
         spec = tf.DeviceSpec.from_string(tensor.device)
         return Device(spec.device_index if spec.device_type == "GPU" else None)
+
+    def native(self, batches: Batches, *, compiled: bool | None = None, shapes: Shapes | None = None) -> tf.data.Dataset:
+        return dataset(batches, compiled, shapes, self._runs)

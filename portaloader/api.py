@@ -11,7 +11,8 @@ import numpy as np
 from portaloader import launch, recipes, registry
 from portaloader.contract import MOST, Adapter, Device, LastBatch, Shard
 from portaloader.dali import cpu_count
-from portaloader.dali_stream import Asked, DaliStream, is_dali, make_pipeline
+from portaloader.dali_pipeline import Asked, is_dali, make_pipeline
+from portaloader.dali_stream import DaliStream
 from portaloader.engine import Engine
 from portaloader.errors import ArgumentError
 from portaloader.graph import Settings

@@ -6,7 +6,7 @@ This module imports NumPy only. An adapter imports this module, the errors, and 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Protocol, get_args
 
@@ -64,6 +64,15 @@ class Device:
         return "cpu" if self.ordinal is None else f"gpu:{self.ordinal}"
 
 
+@dataclass(frozen=True)
+class Output:
+    """What a pipeline gives for every sample under one name."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    """Of one sample: the batch's without its first axis."""
+
+
 class DaliTensor(Protocol):
     """A dense batch as DALI gives it (``TensorCPU`` or ``TensorGPU``): it owns its memory while it is held."""
 
@@ -88,6 +97,104 @@ class DaliTensorList(Protocol):
 
     def as_tensor(self) -> DaliTensor:
         """The batch as one tensor, without a copy; for a dense one."""
+
+
+Fields = tuple["str | Fields", ...]
+"""The outputs that make up a batch, in order: names, or tuples of names."""
+
+
+class Batches(ABC):
+    """A loader's epochs, with the outputs in the shape that was asked for: what a native container is built on."""
+
+    fields: Fields
+    """Empty: a batch is a dict of all outputs."""
+    names: tuple[str, ...]
+    """Of the loader's outputs."""
+    device: Device
+    batch_size: int
+    """Of a full batch."""
+    full: bool
+    """Whether all batches are full ones."""
+    steps: int | None
+    """Batches of every epoch; None where it differs from epoch to epoch, or is not known."""
+
+    @abstractmethod
+    def __len__(self) -> int:
+        """Batches of the epoch that is running, or that comes next. Raises LengthError where it is not known."""
+
+    @abstractmethod
+    def __iter__(self) -> Iterator[Any]:
+        """One epoch, then the next: each batch as :meth:`pick` shapes it."""
+
+    @abstractmethod
+    def whole(self) -> Iterator[Batch]:
+        """One epoch, then the next: each batch as the loader gives it."""
+
+    @abstractmethod
+    def pick(self, batch: Mapping[str, Any]) -> Any:
+        """Of a batch, or of anything by the outputs' names: the :attr:`fields` as tuples, or where there are none a dict."""
+
+    @abstractmethod
+    def outputs(self) -> Mapping[str, Output]:
+        """What the pipeline makes, looked up at one sample."""
+
+    @abstractmethod
+    def lend(
+        self, names: tuple[str, ...], refused: Collection[np.dtype[Any]], endless: bool
+    ) -> LentGraph | LentPipeline | None:
+        """The graph with these outputs in this order, to be run by something else; None where it cannot give the stream.
+
+        Args:
+            names: not looked at where the pipeline is endless: it has all its outputs then.
+            refused: dtypes that it cannot give.
+            endless: whether a pipeline with readers of its own is of use.
+        """
+
+
+class Lent(ABC):
+    """A DALI pipeline that something else runs, by a compiled operator say, and the loader's epochs for it."""
+
+    pipe: Any
+    """DALI's ``Pipeline``; not to be run itself."""
+    made: Mapping[str, Output]
+    """Its outputs, in order."""
+    num_threads: int
+    prefetch: int
+
+
+class LentGraph(Lent):
+    """It has to be fed, and ends when the feed ends."""
+
+    inputs: Mapping[str, tuple[np.dtype[Any], int]]
+    """Its external sources: dtype, and number of axes with the batch's."""
+
+    @abstractmethod
+    def begin(self) -> None:
+        """Begin the epoch that comes."""
+
+    @abstractmethod
+    def columns(self, name: str) -> Iterator[npt.NDArray[Any]]:
+        """The batches of the epoch that was begun, for one of the :attr:`inputs`. All inputs are asked in step."""
+
+    @abstractmethod
+    def end(self) -> None:
+        """All batches of the epoch were handed out: the next one comes. Raises what cut this one short."""
+
+
+class LentPipeline(Lent):
+    """It has readers of its own, and is endless."""
+
+    @abstractmethod
+    def begin(self, taken: int) -> int:
+        """Begin the epoch that comes; how many of the pipeline's batches have to be passed over first.
+
+        Args:
+            taken: how many were taken from the pipeline so far, ever since it runs.
+        """
+
+    @abstractmethod
+    def counts(self) -> Iterator[int]:
+        """For each batch of the epoch that was begun: how many of its samples belong to it."""
 
 
 class Adapter(ABC):
@@ -137,6 +244,13 @@ class Adapter(ABC):
     @abstractmethod
     def device_of(self, tensor: Any) -> Device:
         """Where a tensor of the framework lives."""
+
+    def native(self, batches: Batches) -> Any:
+        """The framework's own kind of data set, over these batches; here, where a framework has none: the batches.
+
+        An adapter's may take options, as keywords with defaults.
+        """
+        return batches
 
     def check_dtype(self, field: str, dtype: np.dtype[Any]) -> None:
         """Refuse a dtype that the framework cannot hold.

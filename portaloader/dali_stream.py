@@ -6,99 +6,20 @@ its framework iterators), so the batches are those of DALI's iterator, in every 
 
 from __future__ import annotations
 
-import inspect
-import sys
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import nullcontext, suppress
 from math import ceil
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
-from portaloader.contract import DaliTensorList, LastBatch, Shard, check_last_batch
-from portaloader.dali import check_gpu, import_dali
-from portaloader.errors import ArgumentError, LengthError, PipelineError, PipelineRunError, PlanError, StateError
-from portaloader.stream import Stream
+from portaloader.contract import DaliTensorList, LastBatch, Output, Shard, check_last_batch
+from portaloader.dali import import_dali
+from portaloader.errors import ArgumentError, LengthError, LoaderError, PipelineRunError, PlanError, StateError
+from portaloader.stream import Stream, describe
 
 _POLICIES = {"partial": "PARTIAL", "drop": "DROP", "pad": "FILL", "wrap": "FILL"}
-
-
-def is_dali(pipeline: Any) -> bool:
-    """Whether this is a ``@pipeline_def`` function or a ``Pipeline`` of DALI's. Does not import DALI."""
-    return getattr(pipeline, "_is_pipeline_def", False) or (
-        "nvidia.dali" in sys.modules and isinstance(pipeline, sys.modules["nvidia.dali"].Pipeline)
-    )
-
-
-@dataclass(frozen=True)
-class Asked:
-    """Arguments of ``nvidia.dali.Pipeline``; None: nobody said."""
-
-    batch_size: int | None
-    num_threads: int | None
-    seed: int | None
-    prefetch_queue_depth: int | None
-    device_id: int | Literal["auto"] | None = "auto"
-    """None is the CPU here, and "auto" that nobody said."""
-
-    def given(self) -> dict[str, Any]:
-        """Those that somebody said."""
-        said = {name: value for name, value in vars(self).items() if value is not None and name != "device_id"}
-        return said if self.device_id == "auto" else {**said, "device_id": self.device_id}
-
-
-def make_pipeline(pipeline: Any, arguments: Mapping[str, Any], shard: Shard, asked: Asked, otherwise: Asked) -> Any:
-    """The built ``Pipeline``.
-
-    Args:
-        pipeline: the function, or a pipeline, built or not, that nothing has run yet.
-        arguments: of the function. Its ``shard_id`` and ``num_shards`` are filled in where it has such parameters.
-        shard: this rank's.
-        asked: by the user.
-        otherwise: for what neither was asked for nor stands at the decorator.
-
-    Raises:
-        ArgumentError: the arguments do not fit, or the pipeline cannot be used.
-    """
-    dali = import_dali()
-    if isinstance(pipeline, dali.Pipeline):
-        made = pipeline
-        if arguments:
-            raise ArgumentError(
-                f"the arguments {', '.join(arguments)} were given; a Pipeline is made, and takes none any more."
-            )
-        found = {"batch_size": made.max_batch_size, "num_threads": made.num_threads, "device_id": made.device_id}
-        for name, value in asked.given().items():
-            if name in found and found[name] != value:
-                raise ArgumentError(f"{name}={value} was asked for; the pipeline was made with {found[name]}.")
-    else:
-        known = inspect.signature(pipeline).parameters
-        filled = {"shard_id": shard.index, "num_shards": shard.count}
-        arguments = {**{name: value for name, value in filled.items() if name in known}, **arguments}
-        constructor = set(inspect.signature(dali.Pipeline).parameters) - set(known)
-        decorated = inspect.getclosurevars(pipeline).nonlocals.get("pipeline_kwargs", {})
-        settings = {**{name: value for name, value in otherwise.given().items() if name not in decorated}, **asked.given()}
-        try:
-            inspect.signature(pipeline).bind(**{k: v for k, v in arguments.items() if k not in constructor})
-        except TypeError as error:
-            takes = ", ".join(known) or "none"
-            raise ArgumentError(f"the pipeline {pipeline.__name__}(): {error}. It takes: {takes}.") from error
-        made = pipeline(**arguments, **settings)
-    if made._api_type is not None:
-        raise ArgumentError(
-            "the pipeline runs elsewhere already (its run(), or an iterator); make another one for the loader."
-        )
-    if made.device_id is not None:
-        check_gpu(made.device_id)
-    if not made.exec_dynamic:
-        raise ArgumentError("the pipeline was made with exec_dynamic=False, and overwrites its batches; leave that out.")
-    try:
-        made.build()
-    except Exception as error:
-        raise PipelineError(f"DALI cannot build the pipeline: {error}") from error
-    return made
 
 
 class DaliStream(Stream):
@@ -116,8 +37,6 @@ class DaliStream(Stream):
     def __init__(
         self, pipe: Any, outputs: Sequence[str] | None, reader: str | None, last_batch: LastBatch, shard: Shard
     ) -> None:
-        from nvidia.dali.plugin import base_iterator
-
         check_last_batch(last_batch)
         self.shard, self.batch_size, self.epoch = shard, pipe.max_batch_size, 0
         self._pipe = pipe
@@ -126,12 +45,17 @@ class DaliStream(Stream):
         self._last_batch = last_batch
         self._check_reader()
         self.names = (*_names(pipe, outputs), *(["valid"] if last_batch == "pad" else []))
-        self._iterator: Any = base_iterator._DaliBaseIterator(
-            [pipe],
-            reader_name=self._reader,
-            auto_reset=True,
-            last_batch_policy=getattr(base_iterator.LastBatchPolicy, _POLICIES[last_batch]),
-        )
+        self._iterator: Any = self._counted(pipe)
+        self._tally: Tally | None = None
+        self._peeked: tuple[int, tuple[DaliTensorList, ...]] | None = None
+        self._made: dict[str, Output] | None = None
+
+    def _counted(self, pipe: Any) -> Any:
+        """The pipeline beneath DALI's own counters."""
+        from nvidia.dali.plugin import base_iterator
+
+        policy = getattr(base_iterator.LastBatchPolicy, _POLICIES[self._last_batch])
+        return base_iterator._DaliBaseIterator([pipe], reader_name=self._reader, auto_reset=True, last_batch_policy=policy)
 
     @property
     def steps(self) -> int:
@@ -141,19 +65,62 @@ class DaliStream(Stream):
             raise LengthError("the pipeline has failed or was closed; there is no epoch to come.")
         return len(self._iterator)
 
+    @property
+    def steady(self) -> bool:
+        return self._last_batch != "wrap" or self._even()
+
+    @property
+    def full(self) -> bool:
+        return self._last_batch != "partial" or (self._reader is not None and self._even())
+
+    def _even(self) -> bool:
+        meta = self._pipe.reader_meta(self._reader)
+        return not meta["epoch_size"] % (meta["number_of_shards"] * self.batch_size)
+
+    def outputs(self) -> dict[str, Output]:
+        if self._tally is not None:
+            valid = {"valid": Output(np.dtype(np.bool_), ())} if self._last_batch == "pad" else {}
+            return {name: _scalar(made) for name, made in self._tally.made.items()} | valid
+        if self._made is None:
+            self.begin()
+            self._peeked, self.running = self.next(), False
+        return self._made or {}
+
     def begin(self) -> None:
         if self._iterator is None:
             raise PipelineRunError("the pipeline has failed, and cannot be run again; make another loader.")
-        self.running, self._step = True, 0
+        self.running, self._step = True, 0 if self._peeked is None else 1
+
+    def lend(self, refused: Collection[np.dtype[Any]]) -> Tally | None:
+        """The pipeline for somebody else to run; None where it has run here already, calls Python, or makes such dtypes."""
+        if self._tally is None and self._reader is not None and not self.epoch and not self.running and self._peeked is None:
+            made = _made_by_a_copy(self._pipe, self.names)
+            if made is not None and not any(output.dtype in refused for output in made.values()):
+                self._tally = Tally(self._pipe, made)
+                self._iterator = self._counted(self._tally)
+        return self._tally
+
+    def count(self) -> int:
+        """Of a pipeline that somebody else runs: how many samples of its next batch count. Raises StopIteration."""
+        return self._run()[1]
 
     def next(self) -> tuple[int, tuple[DaliTensorList, ...]]:
+        if self._tally is not None:
+            raise LoaderError("TensorFlow runs this loader's DALI pipeline; iterate what native() gave.")
+        if self._peeked is not None:
+            peeked, self._peeked = self._peeked, None
+            return peeked
         outputs, count = self._run()
         if self._last_batch == "drop" and self._reader is None and count < self.batch_size:
             return self.next()
-        valid = np.arange(self.batch_size) < count
         if self._last_batch == "pad":
-            return self.batch_size, (*map(_scalars, outputs), _list(valid))
-        return count, tuple(_scalars(_first(output, count)) for output in outputs)
+            batch = (*map(_scalars, outputs), _list(np.arange(self.batch_size) < count))
+            count = self.batch_size
+        else:
+            batch = tuple(_scalars(_first(output, count)) for output in outputs)
+        if self._made is None:
+            self._made = describe(self.names, batch)
+        return count, batch
 
     def _run(self) -> tuple[Sequence[Any], int]:
         """The next batch, and how many of its samples belong to this epoch and this shard."""
@@ -187,6 +154,7 @@ class DaliStream(Stream):
         if self._reader is None:
             self._pipe._last_iter = True  # asks for no further batch; a reader's epoch has to be read to its end
         self._step += 1  # an epoch that is left before its first batch is no empty one
+        self._peeked = None
         while self.running:
             with suppress(StopIteration):
                 self._run()
@@ -238,6 +206,42 @@ class DaliStream(Stream):
             )
 
 
+class Tally:
+    """Stands in for a pipeline beneath DALI's counters, where somebody else runs the pipeline: counts its runs."""
+
+    _enable_checkpointing = False
+
+    def __init__(self, pipe: Any, made: dict[str, Output]) -> None:
+        self.pipe, self.made = pipe, made
+        self.max_batch_size, self.reader_meta = pipe.max_batch_size, pipe.reader_meta
+        self.runs = 0
+        """Batches of the pipeline that the epochs up to here use up."""
+
+    def share_outputs(self) -> tuple[Any, ...]:
+        """A batch of which only the size is looked at."""
+        self.runs += 1
+        return (range(self.max_batch_size),)
+
+    def _check_api_type_scope(self, kind: Any) -> Any:
+        return nullcontext()
+
+    def _nothing(self) -> None: ...
+
+    build = release_outputs = schedule_run = reset = empty = _nothing
+
+
+def _made_by_a_copy(pipe: Any, names: Sequence[str]) -> dict[str, Output] | None:
+    """What the pipeline makes, found by running a copy of it; None where there can be none, as it calls Python."""
+    schemas = {getattr(op._op, "schema_name", "") for op in pipe._ops}
+    if any(word in schema for schema in schemas for word in ("ExternalSource", "Python", "Numba")):
+        return None
+    try:
+        made = import_dali().Pipeline.deserialize(pipe.serialize()).run()
+    except Exception as error:
+        raise PipelineRunError(f"the pipeline failed: {error}") from error
+    return describe(names[: len(made)], made)
+
+
 def _reader(pipe: Any, asked: str | None) -> str | None:
     names = sorted(pipe.reader_meta())
     if asked is not None and asked not in names:
@@ -281,6 +285,13 @@ def _scalars(output: Any) -> Any:
     values = np.asarray((output.as_cpu() if on_gpu else output).as_tensor()).reshape(-1)
     flat = _list(values.astype(np.int64) if output.dtype == types.INT32 else values.copy())
     return flat._as_gpu() if on_gpu else flat
+
+
+def _scalar(made: Output) -> Output:
+    """What :func:`_scalars` makes of it."""
+    if made.shape != (1,):
+        return made
+    return Output(np.dtype(np.int64) if made.dtype == np.int32 else made.dtype, ())
 
 
 def _list(values: Any) -> Any:

@@ -6,12 +6,12 @@ batches ahead; none of them is lost when a later one fails, and none outlives it
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 from portaloader.errors import LoaderError, PipelineRunError, PortaloaderError, SampleError
-from portaloader.graph import Graph, Settings
+from portaloader.graph import Graph, OpenGraph, Settings
 from portaloader.pipelines import Pipeline
 from portaloader.plan import Rows
 from portaloader.sources import Source
@@ -72,6 +72,20 @@ class Engine:
             self._schedule()
         return rows, outputs
 
+    def open_graph(self, names: Sequence[str]) -> OpenGraph:
+        """The same graph with these outputs, for somebody else to feed and to run."""
+        return OpenGraph(*self._parts, keep=names)
+
+    def probe(self, row: Rows) -> tuple[Any, ...]:
+        """What comes out for a single sample: DALI's tensor lists in the order of :attr:`names`.
+
+        Raises:
+            SampleError: it cannot be read or processed.
+        """
+        if self._closed:
+            raise LoaderError("the loader is closed; make another with get_loader().")
+        return self._alone(self._graph or Graph(*self._parts), row)
+
     def close(self) -> None:
         """Give the graph back. Works in any state, and twice."""
         self._closed = True
@@ -120,23 +134,29 @@ class Engine:
         """Which sample made the graph fail: the batches under way are run again, one sample at a time."""
         for rows in list(graph.feed.scheduled):
             for i in range(len(rows)):
-                single = graph.single()
-                single.feed.begin(iter([rows[i : i + 1]]))
                 try:
-                    single.pipe.schedule_run()
-                    single.pipe.outputs()
-                except Exception as alone:
-                    if isinstance(single.feed.failure, PortaloaderError):
-                        return single.feed.failure  # it can no longer be read
-                    sample_id = int(rows.ids[i])
-                    where = self._source.describe(sample_id)
-                    found = self._source.diagnose(sample_id)
-                    return SampleError(
-                        f"sample {sample_id} ({where}) cannot be processed: {f'{found}. ' if found else ''}{_reason(alone)}",
-                        sample_id=sample_id,
-                        where=where,
-                    )
+                    self._alone(graph, rows[i : i + 1])
+                except PortaloaderError as found:
+                    return found
         return PipelineRunError(f"the pipeline failed on a batch, but on none of its samples alone: {_reason(error)}")
+
+    def _alone(self, graph: Graph, row: Rows) -> tuple[Any, ...]:
+        """One sample through a graph of its own. Raises SampleError where that fails."""
+        single = graph.single()
+        single.feed.begin(iter([row]))
+        try:
+            single.pipe.schedule_run()
+            return tuple(single.pipe.outputs())
+        except Exception as error:
+            if isinstance(single.feed.failure, PortaloaderError):
+                raise single.feed.failure from single.feed.failure.__cause__  # it cannot be read
+            sample_id = int(row.ids[0])
+            where, found = self._source.describe(sample_id), self._source.diagnose(sample_id)
+            raise SampleError(
+                f"sample {sample_id} ({where}) cannot be processed: {f'{found}. ' if found else ''}{_reason(error)}",
+                sample_id=sample_id,
+                where=where,
+            ) from error
 
 
 def _reason(error: Exception) -> str:

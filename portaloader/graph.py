@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from portaloader import keyed
 from portaloader.contract import Device
@@ -78,13 +79,13 @@ class Feed:
         """
         columns = self._columns
         if columns is None or name in self._taken:
-            columns = self._advance()
+            columns = self._columns = self.advance()
+            self._taken.clear()
         self._taken.add(name)
         return columns[name]
 
-    def _advance(self) -> dict[str, Column]:
-        self._columns = None
-        self._taken.clear()
+    def advance(self) -> dict[str, Column]:
+        """All inputs of the next batch, by name. Raises StopIteration at the epoch's end, and where :attr:`failure` cut it."""
         if self.failure is not None:
             raise StopIteration
         rows, drawn = next(self._coming)
@@ -95,7 +96,6 @@ class Feed:
             self.failure = error
             raise StopIteration from error
         self.scheduled.append(rows)
-        self._columns = columns
         return columns
 
     def _read(self, rows: Rows) -> dict[str, Column]:
@@ -138,9 +138,24 @@ class Feed:
 
 
 class Graph:
-    """One built DALI pipeline with its feed. After an operator failed it is of no use any more; build another."""
+    """One built DALI pipeline with its feed. After an operator failed it is of no use any more; build another.
 
-    def __init__(self, definition: Pipeline, arguments: Mapping[str, Any], source: Source, settings: Settings) -> None:
+    Args:
+        definition: the pipeline function.
+        arguments: of the function.
+        source: the samples.
+        settings: of the DALI pipeline.
+        keep: the outputs that are wanted, in order; None: all of them.
+    """
+
+    def __init__(
+        self,
+        definition: Pipeline,
+        arguments: Mapping[str, Any],
+        source: Source,
+        settings: Settings,
+        keep: Sequence[str] | None = None,
+    ) -> None:
         self._recipe = (definition, arguments, source)
         self.settings = settings
         self.feed = Feed(source, settings.seed)
@@ -161,8 +176,8 @@ class Graph:
                 outputs["valid"] = self._input("valid", VALID)
             sample = Sample(source.fields, settings.device.kind, self._read)
             outputs |= definition.trace(sample, arguments)
-            self.names = tuple(outputs)
-            nodes = outputs.values()
+            self.names = tuple(outputs) if keep is None else tuple(keep)
+            nodes = [outputs[name] for name in self.names]
             self.pipe.set_outputs(*(n.gpu() for n in nodes) if settings.device.kind == "gpu" else nodes)
         try:
             self.pipe.build()
@@ -187,9 +202,12 @@ class Graph:
         if name not in self._inputs:
             field = self._fields[name]
             self.feed.add_field(name)
-            node = self._input(f"field_{name}", field)
+            node = self._field(name, field)
             self._inputs[name] = fn.io.file.read(node) if field.kind == "file" else node
         return self._inputs[name]
+
+    def _field(self, name: str, field: Field) -> Node:
+        return self._input(f"field_{name}", field)
 
     def _draw(self, count: int, transform: Draw, dtype: np.dtype[Any], ndim: int) -> Node:
         name = f"draw_{self.feed.draws}"
@@ -205,8 +223,69 @@ class Graph:
             name=f"portaloader_{name}",
             dtype=dali_type(field.dtype),
             ndim=field.ndim,
-            layout="HWC" if field.kind == "array" and field.ndim == 3 else None,
+            layout=_layout(field),
         )
+
+
+class OpenGraph(Graph):
+    """The graph with its inputs left open, for somebody else to feed: with arrays only, which :meth:`arrays` makes.
+
+    A field whose samples may differ in size comes as three inputs: its bytes, filled up to the longest of the batch; how many
+    they are; and the shape of the values.
+    """
+
+    def __init__(
+        self,
+        definition: Pipeline,
+        arguments: Mapping[str, Any],
+        source: Source,
+        settings: Settings,
+        keep: Sequence[str] | None = None,
+    ) -> None:
+        self.inputs: dict[str, tuple[np.dtype[Any], int]] = {}
+        """Each input's dtype and number of axes, the batch's included."""
+        super().__init__(definition, arguments, source, settings, keep)
+        used = {getattr(op._op, "_name", None) for op in self.pipe._ops}
+        self.inputs = {name: found for name, found in self.inputs.items() if name in used}
+
+    def arrays(self, columns: Mapping[str, Column]) -> dict[str, npt.NDArray[Any]]:
+        """What to feed the inputs with, by name."""
+        found: dict[str, npt.NDArray[Any]] = {}
+        for name, column in columns.items():
+            if not name.startswith("field_") or (isinstance(column, np.ndarray) and column.ndim == 1):
+                found[name] = np.asarray(column)
+                continue
+            sizes = np.array([values.nbytes for values in column], np.int32)
+            flat = np.zeros((len(column), max(1, sizes.max())), np.uint8)
+            for row, values, size in zip(flat, column, sizes, strict=True):
+                row[:size] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
+            shapes = np.array([values.shape for values in column], np.int32)
+            found |= {name: flat, f"{name}_size": sizes, f"{name}_shape": shapes}
+        return {name: array for name, array in found.items() if name in self.inputs}
+
+    def _field(self, name: str, field: Field) -> Node:
+        from nvidia.dali import fn
+
+        name = f"field_{name}"
+        if field.ndim == 0:
+            return self._input(name, field)
+        flat = self._input(name, Field("array", np.dtype(np.uint8), 1))
+        size = self._input(f"{name}_size", Field("array", np.dtype(np.int32), 0))
+        content = fn.slice(flat, 0, size, axes=[0])
+        if field.dtype == np.uint8 and field.ndim == 1:
+            return content
+        shape = self._input(f"{name}_shape", Field("array", np.dtype(np.int32), 1))
+        return fn.reinterpret(content, dtype=dali_type(field.dtype), shape=shape, layout=_layout(field))
+
+    def _input(self, name: str, field: Field) -> Node:
+        from nvidia.dali import fn
+
+        self.inputs[name] = (field.dtype, field.ndim + 1)
+        return fn.external_source(name=name, batch=True, dtype=dali_type(field.dtype), ndim=field.ndim, layout=_layout(field))
+
+
+def _layout(field: Field) -> str | None:
+    return "HWC" if field.kind == "array" and field.ndim == 3 else None
 
 
 def dali_type(dtype: np.dtype[Any]) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -14,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 
 from portaloader.contract import Adapter, DaliTensorList
-from portaloader.errors import LoaderError, RaggedError
+from portaloader.errors import ArgumentError, LoaderError
 from portaloader.plan import Plan
 from portaloader.sources import Source
-from portaloader.stream import PlannedStream, Stream
+from portaloader.stream import PlannedStream, Stream, check_dense
 
 T = TypeVar("T")
 
@@ -47,7 +48,7 @@ class Loader(Generic[T]):
         self._stream = stream
         self._adapter = adapter
         self._closed = False
-        self._iterator: _EpochIterator[T] | None = None
+        self._iterator: Any = None
         self._process = os.getpid()
         self._lock = RLock()
 
@@ -94,23 +95,46 @@ class Loader(Generic[T]):
         return self._stream.steps
 
     def __iter__(self) -> Iterator[dict[str, T]]:
-        if self._closed:
-            raise LoaderError("the loader is closed; make another with get_loader().")
-        self._check_process()
-        with self._lock:
-            if self._stream.running:
-                self._stream.leave()
-            self._iterator = _EpochIterator(self)
-            return self._iterator
+        iterator: _EpochIterator[T] = _EpochIterator(self)
+        iterator.epoch = self._enter(iterator)
+        return iterator
+
+    def native(self, *fields: Any, **options: Any) -> Any:
+        """The framework's own kind of data set, over the same stream: iterating it iterates this loader.
+
+        torch: an ``IterableDataset`` for ``DataLoader(..., batch_size=None)`` · tensorflow: a ``tf.data.Dataset`` · mxnet: a
+        ``DataIter``, with ``style="gluon"`` a ``gluon.data.DataLoader`` · paddle: an ``IterableDataset`` for
+        ``DataLoader(..., batch_size=None)`` · jax: an iterable, with ``sharding=`` of arrays that lie over several devices ·
+        numpy: an iterable. See "Native containers" in docs/guarantees.md.
+
+        Args:
+            *fields: the outputs that make up a batch, as a tuple in this order: ``native("image", "label")``. In place of a
+                name there may be a tuple of names. None: a batch is a dict of all outputs, as the loader's.
+            **options: of the framework: ``compiled`` and ``shapes`` (tensorflow), ``style`` (mxnet), ``sharding`` (jax).
+
+        Raises:
+            LoaderError: the loader is closed.
+            ArgumentError: an output or an option that there is not.
+        """
+        from portaloader.native import LoaderBatches
+
+        self._check_usable()
+        known = list(inspect.signature(self._adapter.native).parameters)[1:]
+        if unknown := sorted(set(options) - set(known)):
+            raise ArgumentError(
+                f"native() was given {', '.join(unknown)}; for {self.framework} it has no such option, but: "
+                f"{', '.join(known) or 'none'}."
+            )
+        return self._adapter.native(LoaderBatches(self, fields), **options)
 
     def to_numpy(self, batch: Mapping[str, T]) -> dict[str, npt.NDArray[Any]]:
         """A batch on the host, in the dtypes that the pipeline made: what the framework narrowed is widened again."""
         host = {name: self._adapter.to_numpy(tensor) for name, tensor in batch.items()}
-        narrowed = self._adapter.narrowed
-        return {
-            name: values.astype(self.dtypes[name]) if values.dtype == narrowed.get(self.dtypes[name]) else values
-            for name, values in host.items()
-        }
+        for name, values in host.items():
+            made = self.dtypes.get(name, values.dtype)
+            if values.dtype == self._adapter.narrowed.get(made):
+                host[name] = values.astype(made)
+        return host
 
     def __enter__(self) -> Loader[T]:
         return self
@@ -135,6 +159,11 @@ class Loader(Generic[T]):
         raise LoaderError(
             "a loader cannot be copied or sent to another process: make one there, and hand over its state_dict()."
         )
+
+    def _check_usable(self) -> None:
+        if self._closed:
+            raise LoaderError("the loader is closed; make another with get_loader().")
+        self._check_process()
 
     def _check_process(self) -> None:
         # DALI's threads do not survive a fork: the child would wait for them for ever.
@@ -163,7 +192,22 @@ class Loader(Generic[T]):
         self._stream.load(state)
         self._iterator = None
 
-    # -- called by the epoch's iterator ----------------------------------------------------------------------------
+    # -- called by the epochs' iterators ---------------------------------------------------------------------------
+
+    def _enter(self, iterator: Any) -> int:
+        """The epoch that comes; one that is running is left, and whoever iterates it is out."""
+        self._check_usable()
+        with self._lock:
+            if self._stream.running:
+                self._stream.leave()
+            self._iterator = iterator
+            return self.epoch
+
+    def _check_entered(self, iterator: Any, epoch: int) -> None:
+        if self._iterator is not iterator:
+            raise LoaderError(
+                f"this iterator of epoch {epoch} was left: the loader was closed, given a state, or iterated again."
+            )
 
     def _next(self) -> dict[str, T]:
         began = time.perf_counter()
@@ -179,12 +223,7 @@ class Loader(Generic[T]):
 
         batch: dict[str, T] = {}
         for name, tensors in zip(self._stream.names, outputs, strict=True):
-            if not tensors.is_dense_tensor():
-                shapes = sorted({tuple(tensors[i].shape()) for i in range(len(tensors))})
-                raise RaggedError(
-                    f"the samples of output {name!r} differ in shape ({shapes[0]}, {shapes[-1]}), and no batch tensor holds "
-                    f"them. Bring them to one shape in the pipeline: fn.resize, fn.crop, fn.pad."
-                )
+            check_dense(name, tensors)
             dtype = np.dtype(to_numpy_type(tensors.dtype))
             self._adapter.check_dtype(name, dtype)
             self.dtypes[name] = dtype
@@ -197,7 +236,7 @@ class _EpochIterator(Iterator[dict[str, T]]):
 
     def __init__(self, loader: Loader[T]) -> None:
         self._loader = loader
-        self._epoch = loader.epoch
+        self.epoch = 0
         self._begun = self._over = False
 
     def __next__(self) -> dict[str, T]:
@@ -206,10 +245,7 @@ class _EpochIterator(Iterator[dict[str, T]]):
         with loader._lock:
             if self._over:
                 raise StopIteration
-            if loader._iterator is not self:
-                raise LoaderError(
-                    f"this iterator of epoch {self._epoch} was left: the loader was closed, given a state, or iterated again."
-                )
+            loader._check_entered(self, self.epoch)
             try:
                 if not self._begun:
                     self._begun = True

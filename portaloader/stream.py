@@ -7,13 +7,16 @@ that brings its own readers (:mod:`portaloader.dali_stream`).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from portaloader.contract import DaliTensorList, Shard
+import numpy as np
+
+from portaloader.contract import DaliTensorList, Output, Shard
 from portaloader.engine import Engine
-from portaloader.errors import StateError
-from portaloader.plan import EpochPlan, Plan
+from portaloader.errors import RaggedError, StateError
+from portaloader.graph import OpenGraph
+from portaloader.plan import EpochPlan, Plan, Rows
 from portaloader.sources import Source
 
 EPOCHS = 2**32 - 1
@@ -37,6 +40,24 @@ class Stream(ABC):
     @abstractmethod
     def steps(self) -> int:
         """Batches of the epoch that is running, or that comes next; equal on all ranks."""
+
+    @property
+    @abstractmethod
+    def steady(self) -> bool:
+        """Whether the epochs to come all have as many batches as this one."""
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether all batches are full ones."""
+
+    @abstractmethod
+    def outputs(self) -> dict[str, Output]:
+        """What comes under each of the :attr:`names`, without taking a batch from the epoch that comes.
+
+        Raises:
+            RaggedError: the samples of an output differ in shape.
+        """
 
     @abstractmethod
     def begin(self) -> None:
@@ -81,15 +102,40 @@ class PlannedStream(Stream):
 
     def _set(self, epoch: EpochPlan) -> None:
         self._epoch, self.epoch = epoch, epoch.number
-        self._step, self.running = 0, False
+        self._step, self.running, self._lent = 0, False, False
 
     @property
     def steps(self) -> int:
         return self._epoch.steps
 
+    @property
+    def steady(self) -> bool:
+        plan, whole = self.plan, self._epoch.start == self.plan.epoch(self.epoch).start
+        return whole and (plan.last_batch != "wrap" or plan.size % plan.global_batch == 0)
+
+    @property
+    def full(self) -> bool:
+        plan = self.plan
+        return plan.last_batch != "partial" or not (plan.size % plan.global_batch or self._epoch.start % plan.global_batch)
+
+    def outputs(self) -> dict[str, Output]:
+        return describe(self.names, self._engine.probe(self._epoch.rows(0)[:1]))
+
     def begin(self) -> None:
         self.running = True
         self._engine.start(self._epoch.batches())
+
+    def open_graph(self, names: Sequence[str]) -> OpenGraph | None:
+        """The graph with these outputs, for somebody else to feed and to run, who builds it anew for every epoch.
+
+        None where DALI's own random operators would then repeat themselves.
+        """
+        return None if self._engine.random_operators else self._engine.open_graph(names)
+
+    def lend(self) -> Iterator[Rows]:
+        """Begin the epoch that comes with a graph that somebody else runs; its batches."""
+        self.running = self._lent = True
+        return self._epoch.batches()
 
     def next(self) -> tuple[int, tuple[DaliTensorList, ...]]:
         try:
@@ -108,6 +154,11 @@ class PlannedStream(Stream):
 
     def state(self) -> dict[str, Any]:
         self._check_resumable()
+        if self._lent:
+            raise StateError(
+                f"TensorFlow runs epoch {self.epoch} by DALI's compiled operator, and does not tell how far it is. Take the "
+                f"state between two epochs, or iterate the loader, or its native(compiled=False)."
+            )
         epoch, position = self._epoch, self._epoch.position(self._step)
         if self._step and self._step == epoch.steps:
             epoch = self.plan.epoch(epoch.number + 1, epoch.carry)
@@ -153,3 +204,28 @@ class PlannedStream(Stream):
                 f"({', '.join(self._engine.random_operators)}) remember what they did before. Use portaloader.random, whose "
                 f"numbers depend on seed, epoch and sample alone."
             )
+
+
+def describe(names: Sequence[str], outputs: Sequence[Any]) -> dict[str, Output]:
+    """What DALI's tensor lists hold, by the outputs' names.
+
+    Raises:
+        RaggedError: the samples of one differ in shape.
+    """
+    from nvidia.dali.types import to_numpy_type
+
+    found = {}
+    for name, tensors in zip(names, outputs, strict=True):
+        check_dense(name, tensors)
+        found[name] = Output(np.dtype(to_numpy_type(tensors.dtype)), tuple(tensors.as_tensor().shape()[1:]))
+    return found
+
+
+def check_dense(name: str, tensors: DaliTensorList) -> None:
+    """Raise RaggedError where the samples of an output differ in shape."""
+    if not tensors.is_dense_tensor():
+        shapes = sorted({tuple(tensors[i].shape()) for i in range(len(tensors))})
+        raise RaggedError(
+            f"the samples of output {name!r} differ in shape ({shapes[0]}, {shapes[-1]}), and no batch tensor holds "
+            f"them. Bring them to one shape in the pipeline: fn.resize, fn.crop, fn.pad."
+        )

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 import portaloader
-from portaloader.dali_stream import is_dali
+from portaloader.dali_pipeline import is_dali
 from portaloader.errors import ArgumentError, PipelineError, PlanError, PortaloaderError, SourceError
 from portaloader.parity.digest import batch_digest, field_digest
 

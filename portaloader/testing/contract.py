@@ -5,47 +5,29 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
-import portaloader
 from portaloader import registry
 from portaloader.contract import Device
 from portaloader.errors import DtypeError, LoaderError, RaggedError, SampleError
 from portaloader.loader import Loader
 from portaloader.testing.dali_pipelines import DaliPipelineContract
 from portaloader.testing.helpers import Numbers, as_numpy, assert_equal, passed_through, sample_files
+from portaloader.testing.native import NativeContract
 
 SMALL: dict[str, Any] = {"size": 32, "batch_size": 8, "num_threads": 2}
 DTYPES = ["float16", "float32", "float64", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool"]
 
 
-class AdapterContract(DaliPipelineContract):
+class AdapterContract(DaliPipelineContract, NativeContract):
     """Inherit it, name the framework, and pytest runs the whole contract on it.
 
     With the command line option ``--device gpu``, where a conftest defines it, the batches are made on a GPU.
     """
-
-    framework: ClassVar[str]
-
-    @pytest.fixture(autouse=True)
-    def _device(self, request: pytest.FixtureRequest) -> Iterator[None]:
-        self.device = request.config.getoption("--device", default="cpu")
-        self._open: list[Loader[Any]] = []
-        yield
-        for loader in self._open:
-            loader.close()
-
-    def loader(self, source: Any = None, pipeline: Any = None, framework: str | None = None, **options: Any) -> Loader[Any]:
-        """A loader on the device under test, closed after the test."""
-        options = {"device": self.device, **options}
-        made = portaloader.get_loader(source, pipeline, framework=framework or self.framework, **options)
-        self._open.append(made)
-        return made
 
     def values(self, loader: Loader[Any]) -> list[list[int]]:
         """The field ``value`` of each batch of one epoch."""

@@ -2,54 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import pytest
 
 from portaloader.errors import LengthError
 from portaloader.loader import Loader
-from portaloader.testing.helpers import as_numpy, assert_equal, sample_files
-
-READERS = 10  # files
-
-
-def numbered(**settings: Any) -> Callable[..., Any]:
-    """A ``@pipeline_def`` function over ten bundled images, whose labels are their numbers."""
-    from nvidia.dali import fn, pipeline_def
-
-    files = [str(item["image"]) for item in sample_files(READERS)]
-
-    @pipeline_def(num_threads=2, batch_size=4)  # type: ignore[untyped-decorator]
-    def numbered(pad: bool = False, stick: bool = False, shard_id: int = 0, num_shards: int = 1) -> Any:
-        encoded, label = fn.readers.file(
-            files=files,
-            labels=list(range(READERS)),
-            pad_last_batch=pad,
-            stick_to_shard=stick,
-            shard_id=shard_id,
-            num_shards=num_shards,
-            random_shuffle=True,
-            name="files",
-        )
-        image = fn.decoders.image_random_crop(encoded, device=settings.get("device", "cpu"))
-        return fn.resize(image, size=[16, 16], name="image"), fn.copy(label, name="label")
-
-    return numbered  # type: ignore[no-any-return]
+from portaloader.testing.base import READERS, LoaderTests
+from portaloader.testing.helpers import as_numpy, assert_equal
 
 
-class DaliPipelineContract:
-    """Tests that need no more than ``self.loader``; see :class:`portaloader.testing.AdapterContract`."""
-
-    framework: ClassVar[str]
-    device: str
-    loader: Callable[..., Loader[Any]]
-
-    def own(self, framework: str | None = None, **options: Any) -> Loader[Any]:
-        """A loader of :func:`numbered`."""
-        function = numbered(device="mixed" if self.device == "gpu" else "cpu")
-        return self.loader(None, function, framework, **options)
+class DaliPipelineContract(LoaderTests):
+    """See :class:`portaloader.testing.AdapterContract`."""
 
     def labels(self, loader: Loader[Any]) -> list[list[int]]:
         """Of each batch of one epoch."""

@@ -1,11 +1,19 @@
-"""The contract, for jax."""
+"""The contract, for jax; and arrays over several devices."""
 
+import os
+
+os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
+
+import jax
 import numpy as np
 import pytest
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import portaloader
-from portaloader.testing import AdapterContract
-from portaloader.testing.dali_pipelines import numbered
+from portaloader.errors import ArgumentError
+from portaloader.testing import AdapterContract, as_numpy, sample_files
+from portaloader.testing.base import numbered
+from portaloader.testing.helpers import Numbers, assert_equal, passed_through
 
 
 class TestJax(AdapterContract):
@@ -25,3 +33,74 @@ def test_dali_pipeline_equals_dalis_iterator(rule):
             for mine, theirs in zip(loader, dalis, strict=True):
                 np.testing.assert_array_equal(mine["image"], theirs["image"], strict=True)
                 np.testing.assert_array_equal(mine["label"], theirs["label"].squeeze(1), strict=True)
+
+
+# -- several devices ---------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def mesh():
+    return Mesh(np.array(jax.devices("cpu")).reshape(2, 2), ("data", "model"))
+
+
+def loaders(number, **options):
+    options = {"framework": "jax", "size": 32, "batch_size": 8, "device": "cpu", "last_batch": "pad", **options}
+    return [portaloader.get_loader(sample_files(20), **options) for _ in range(number)]
+
+
+def test_batches_over_the_devices(mesh):
+    mine, theirs = loaders(2)
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    native = mine.native(sharding=sharding)
+    for _ in range(2):
+        assert len(native) == 3
+        for found, wanted in zip(native, theirs, strict=True):
+            for array in found.values():
+                assert array.sharding == sharding
+                assert len(array.devices()) == 4
+                assert {shard.data.shape[0] for shard in array.addressable_shards} == {4}
+            theirs.dtypes.update(mine.dtypes)
+            assert_equal(as_numpy(mine, found), as_numpy(theirs, wanted))
+
+
+def test_each_output_has_its_own_sharding(mesh):
+    (loader,) = loaders(1)
+    over_all = NamedSharding(mesh, PartitionSpec(("data", "model")))
+    for image, label, _ in loader.native("image", "label", "id", sharding={"image": over_all}):
+        assert image.sharding == over_all
+        assert {shard.data.shape for shard in image.addressable_shards} == {(2, 3, 32, 32)}
+        assert len(label.devices()) == 1
+
+
+def test_a_step_over_the_devices(mesh):
+    (loader,) = loaders(1)
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    mean = jax.jit(lambda image: image.mean(axis=(1, 2, 3)), out_shardings=sharding)
+    for batch in loader.native(sharding=sharding):
+        found = mean(batch["image"])
+        assert found.sharding == sharding
+        np.testing.assert_allclose(found, np.asarray(batch["image"]).mean(axis=(1, 2, 3)), rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_that_the_devices_cannot_share(mesh):
+    (loader,) = loaders(1, batch_size=9, last_batch="partial")
+    native = loader.native(sharding=NamedSharding(mesh, PartitionSpec("data")))
+    with pytest.raises(ArgumentError, match=r"output 'id' of shape \(9,\) cannot be laid out.*drop.*pad"):
+        next(iter(native))
+
+
+def test_sharding_begins_an_epoch_with_its_first_batch(mesh):
+    (loader,) = loaders(1)
+    native = loader.native(sharding=NamedSharding(mesh, PartitionSpec("data")))
+    iter(native)
+    assert len(list(native)) == 3
+    assert loader.epoch == 1
+
+
+@pytest.mark.parametrize("sharding", ["data", {"nothing": None}, {"value": "data"}])
+def test_what_is_no_sharding(sharding):
+    with (
+        portaloader.get_loader(Numbers(4), passed_through, framework="jax", device="cpu") as loader,
+        pytest.raises(ArgumentError, match="jax.sharding.Sharding.*'id', 'value'"),
+    ):
+        loader.native(sharding=sharding)

@@ -3,6 +3,7 @@
 import subprocess
 import sys
 
+import paddle
 from launchers import check_ranks
 
 from portaloader.testing import AdapterContract
@@ -10,6 +11,10 @@ from portaloader.testing import AdapterContract
 
 class TestPaddle(AdapterContract):
     framework = "paddle"
+
+    def native_epoch(self, native):
+        assert isinstance(native, paddle.io.DataLoader)
+        return iter(native)
 
 
 def test_ranks_of_the_launcher(tmp_path):

@@ -1,16 +1,37 @@
 """The contract, for torch."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 from launchers import check_ranks
 
 import portaloader
 from portaloader.testing import AdapterContract
-from portaloader.testing.dali_pipelines import numbered
+from portaloader.testing.base import numbered
 
 
 class TestTorch(AdapterContract):
     framework = "torch"
+
+    def native_epoch(self, native):
+        assert isinstance(native, torch.utils.data.IterableDataset)
+        return iter(torch.utils.data.DataLoader(native, batch_size=None))
+
+
+def test_worker_processes_are_refused():
+    # In a process of its own: a worker is a fork, which does not always survive the threads of the tests before.
+    code = (
+        "import portaloader, torch\n"
+        "loader = portaloader.get_loader(framework='torch', device='cpu')\n"
+        "workers = torch.utils.data.DataLoader(loader.native(), batch_size=None, num_workers=1)\n"
+        "print(len(workers))\n"
+        "try: next(iter(workers))\n"
+        "except portaloader.errors.ArgumentError as error: print('num_workers=0' in str(error))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "13\nTrue\n"
 
 
 def test_ranks_of_the_launcher(tmp_path):
