@@ -58,6 +58,14 @@ $(VENV)/.with-operator: $(VENV)/.with-tensorflow
 	$(PIP) install -q -c constraints.txt --no-build-isolation --no-cache-dir nvidia-dali-tf-plugin-cuda120
 	@touch $@
 
+$(VENV)/.with-keras: $(VENV)/.base
+	$(PIP) install -q -c constraints.txt keras
+	@touch $@
+
+$(VENV)/.with-lightning: $(VENV)/.with-torch
+	$(PIP) install -q -c constraints.txt lightning
+	@touch $@
+
 $(VENV)/.dev: $(VENV)/.base
 	$(PIP) install -q -c constraints.txt -e ".[dev]"
 	@touch $@
@@ -70,8 +78,12 @@ $(VENV)-numpy1/.ready: pyproject.toml
 
 # -- suites: each framework in a process of its own --------------------------------------------------------------------
 
-.PHONY: suites test-core test-numpy test-numpy1 test-together test-package $(names:%=test-%)
-suites: lint test-core test-numpy $(names:%=test-%) test-numpy1 test-together test-package
+# Keras runs on three of the frameworks, one in a process.
+backends := $(filter tensorflow jax torch,$(names))
+loops := $(backends:%=test-keras-%) $(if $(filter torch,$(names)),test-lightning,)
+
+.PHONY: suites test-core test-numpy test-numpy1 test-together test-package $(names:%=test-%) $(loops)
+suites: lint test-core test-numpy $(names:%=test-%) $(loops) test-numpy1 test-together test-package
 
 lint: $(VENV)/.dev $(names:%=$(VENV)/.with-%)
 	$(BIN)/ruff check .
@@ -88,6 +100,14 @@ test-tensorflow: $(VENV)/.with-operator
 
 $(names:%=test-%): test-%: $(VENV)/.dev $(VENV)/.with-%
 	$(PYTEST) tests/frameworks/test_$*.py
+
+$(backends:%=test-keras-%): test-keras-%: $(VENV)/.dev $(VENV)/.with-keras $(VENV)/.with-%
+	KERAS_BACKEND=$* $(PYTEST) tests/loops/test_keras.py
+
+test-keras-tensorflow: $(VENV)/.with-operator
+
+test-lightning: $(VENV)/.dev $(VENV)/.with-lightning
+	$(PYTEST) tests/loops/test_lightning.py
 
 test-numpy1: $(VENV)-numpy1/.ready
 	$(VENV)-numpy1/bin/python -m pytest tests/frameworks/test_mxnet.py

@@ -45,7 +45,13 @@ class MxnetAdapter(Adapter):
     def device_of(self, tensor: Any) -> Device:
         return Device(tensor.context.device_id if tensor.context.device_type == "gpu" else None)
 
-    def native(self, batches: Batches, *, style: Literal["module", "gluon"] = "module") -> PortaloaderIter | GluonBatches:
+    def native(
+        self, batches: Batches, *, style: Literal["module", "gluon"] = "module", label_dtype: Any = None
+    ) -> PortaloaderIter | GluonBatches:
         if style not in ("module", "gluon"):
             raise ArgumentError(f'style={style!r} was asked for; there are "module" (a DataIter) and "gluon" (a DataLoader).')
-        return PortaloaderIter(batches) if style == "module" else GluonBatches(batches)
+        if style == "gluon":
+            if label_dtype is not None:
+                raise ArgumentError('label_dtype is for style="module"; Gluon\'s losses take the labels as they are.')
+            return GluonBatches(batches)
+        return PortaloaderIter(batches, label_dtype)

@@ -17,9 +17,13 @@ class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
     The first of the fields are the data, the ones behind it the labels. Where no fields were asked for, "label" is the label,
     and the data are all others but "id" and "valid". A batch's ``index`` are the sample ids, and ``pad`` is how many
     samples fill it up.
+
+    Args:
+        batches: the loader's.
+        label_dtype: of the labels; None: the loader's. ``SoftmaxOutput`` and its like want "float32".
     """
 
-    def __init__(self, batches: Batches) -> None:
+    def __init__(self, batches: Batches, label_dtype: Any = None) -> None:
         super().__init__(batches.batch_size)
         data, *labels = batches.fields or _default(batches.names)
         self._data, self._labels = _flat((data,)), _flat(tuple(labels))
@@ -27,6 +31,7 @@ class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
         self._outputs = batches.outputs()
         self._batches = batches.whole()
         self._current: mxnet.io.DataBatch | None = None
+        self._label_dtype = None if label_dtype is None else np.dtype(label_dtype)
 
     @property
     def provide_data(self) -> list[mxnet.io.DataDesc]:
@@ -36,15 +41,14 @@ class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
     @property
     def provide_label(self) -> list[mxnet.io.DataDesc]:
         """Name, shape (of a full batch) and dtype of the labels."""
-        return self._describe(self._labels)
+        return self._describe(self._labels, self._label_dtype)
 
-    def _describe(self, names: list[str]) -> list[mxnet.io.DataDesc]:
-        outputs = [self._outputs[name] for name in names]
-        shapes = [(self.batch_size, *output.shape) for output in outputs]
-        return [
-            mxnet.io.DataDesc(name, shape, output.dtype.type)
-            for name, shape, output in zip(names, shapes, outputs, strict=True)
-        ]
+    def _describe(self, names: list[str], dtype: np.dtype[Any] | None = None) -> list[mxnet.io.DataDesc]:
+        described = []
+        for name in names:
+            made = self._outputs[name]
+            described.append(mxnet.io.DataDesc(name, (self.batch_size, *made.shape), (dtype or made.dtype).type))
+        return described
 
     def __len__(self) -> int:
         return len(self._source)
@@ -58,7 +62,7 @@ class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
         batch = next(self._batches)
         self._current = mxnet.io.DataBatch(
             data=[batch[name] for name in self._data],
-            label=[batch[name] for name in self._labels],
+            label=[batch[name].astype(self._label_dtype or batch[name].dtype, copy=False) for name in self._labels],
             pad=int((~batch["valid"].asnumpy()).sum()) if "valid" in batch else 0,
             index=batch["id"].asnumpy() if "id" in batch else None,
             provide_data=self.provide_data,

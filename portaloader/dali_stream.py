@@ -66,6 +66,14 @@ class DaliStream(Stream):
         return len(self._iterator)
 
     @property
+    def most(self) -> int:
+        if self._last_batch != "wrap":
+            return self.steps
+        meta = self._pipe.reader_meta(self._reader)
+        shard: int = ceil(meta["epoch_size"] / meta["number_of_shards"])
+        return ceil(shard / self.batch_size)
+
+    @property
     def steady(self) -> bool:
         return self._last_batch != "wrap" or self._even()
 

@@ -89,6 +89,8 @@ class Loader(Generic[T]):
     def __len__(self) -> int:
         """Batches of the epoch that is running, or that comes next; equal on all ranks.
 
+        Of an epoch that goes on from a state, the batches before it count as well.
+
         Raises:
             LengthError: it is not known: a DALI pipeline without readers.
         """

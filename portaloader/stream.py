@@ -39,7 +39,12 @@ class Stream(ABC):
     @property
     @abstractmethod
     def steps(self) -> int:
-        """Batches of the epoch that is running, or that comes next; equal on all ranks."""
+        """Batches of the epoch that is running, or that comes next, as a whole; equal on all ranks."""
+
+    @property
+    @abstractmethod
+    def most(self) -> int:
+        """Batches of the longest epoch."""
 
     @property
     @abstractmethod
@@ -100,13 +105,18 @@ class PlannedStream(Stream):
         self._step = 0
         self._set(plan.epoch(epoch))
 
-    def _set(self, epoch: EpochPlan) -> None:
-        self._epoch, self.epoch = epoch, epoch.number
+    def _set(self, epoch: EpochPlan, done: int = 0) -> None:
+        self._epoch, self.epoch, self._done = epoch, epoch.number, done
         self._step, self.running, self._lent = 0, False, False
 
     @property
     def steps(self) -> int:
-        return self._epoch.steps
+        return self._done + self._epoch.steps
+
+    @property
+    def most(self) -> int:
+        plan = self.plan
+        return -(-plan.size // plan.global_batch) if plan.last_batch == "wrap" else self.steps
 
     @property
     def steady(self) -> bool:
@@ -178,7 +188,9 @@ class PlannedStream(Stream):
         if differing:
             raise StateError(f"the state belongs to another stream ({'; '.join(differing)}).")
         epoch, position = (self._whole(state, name, most) for name, most in (("epoch", EPOCHS), ("position", self.plan.size)))
-        self._set(self.plan.epoch(epoch, position))
+        before = position - self.plan.epoch(epoch).start
+        # Counted in batches of this loader; those of the one that was interrupted may have been of another size.
+        self._set(self.plan.epoch(epoch, position), max(0, -(-before // self.plan.global_batch)))
 
     def _whole(self, state: Mapping[str, Any], name: str, most: int) -> int:
         value = state.get(name)

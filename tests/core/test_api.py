@@ -334,6 +334,22 @@ class TestState:
         assert len(whole) == 40 - missing + extra
 
 
+@pytest.mark.parametrize(("rule", "lengths"), [("partial", [4, 4]), ("drop", [3, 3]), ("pad", [4, 4]), ("wrap", [4, 4])])
+def test_length_of_an_epoch_that_is_resumed_is_the_whole_one(rule, lengths):
+    options = {"framework": "numpy", "last_batch": rule, "batch_size": 8}
+    with (
+        portaloader.get_loader(Numbers(30), passed_through, **options) as before,
+        portaloader.get_loader(Numbers(30), passed_through, **options) as after,
+    ):
+        batches = iter(before)
+        next(batches), next(batches)
+        assert len(before) == lengths[0]
+        after.load_state_dict(before.state_dict())
+        assert len(after) == lengths[0]
+        assert len(list(after)) == lengths[0] - 2
+        assert len(after) == len(list(after)) == lengths[1]
+
+
 def test_narrow_framework_is_told_about(monkeypatch):
     with portaloader.get_loader(Numbers(2), passed_through, framework="numpy") as loader:
         monkeypatch.setattr(loader.adapter, "unsupported", {np.dtype(np.int64): "no such thing"})

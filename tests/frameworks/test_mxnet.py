@@ -78,3 +78,74 @@ def test_unknown_style():
         pytest.raises(ArgumentError, match="style='keras'.*module.*gluon"),
     ):
         made.native(style="keras")
+
+
+def test_labels_of_another_dtype(loader):
+    native = loader.native(label_dtype="float32")
+    (described,) = native.provide_label
+    assert described.dtype == np.float32
+    for batch in native:
+        assert batch.label[0].dtype == np.float32
+        assert batch.label[0].asnumpy().tolist() == [i % 7 for i in batch.index]
+    with pytest.raises(ArgumentError, match="style=.module"):
+        loader.native(style="gluon", label_dtype="float32")
+
+
+# -- MXNet's own loops -------------------------------------------------------------------------------------------------
+
+
+def batches(framework="mxnet", count=22, **options):
+    return portaloader.get_loader(
+        sample_files(count), framework=framework, size=16, batch_size=8, **{"device": "cpu", **options}
+    )
+
+
+class MeanColour(mxnet.gluon.nn.HybridBlock):
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+        with self.name_scope():
+            self.head = mxnet.gluon.nn.Dense(7)
+
+    def forward(self, image):
+        self.seen.append(image.asnumpy())
+        return self.head(image.mean(axis=(2, 3)))
+
+
+def test_estimator():
+    from mxnet.gluon.contrib.estimator import Estimator
+
+    network = MeanColour()
+    network.initialize()
+    accuracy = mxnet.metric.Accuracy()
+    trainer = mxnet.gluon.Trainer(network.collect_params(), "sgd")
+    made = Estimator(network, mxnet.gluon.loss.SoftmaxCrossEntropyLoss(), accuracy, trainer=trainer, context=mxnet.cpu())
+    made.logger.setLevel("ERROR")
+    with batches() as train, batches(count=10, shuffle=False) as check:
+        made.fit(train.native(style="gluon"), check.native("image", "label", style="gluon"), epochs=2)
+    with batches("numpy") as train, batches("numpy", count=10, shuffle=False) as check:
+        wanted = [batch["image"] for _ in range(2) for one in (train, check) for batch in one]
+    assert len(network.seen) == len(wanted)
+    for image, expected in zip(network.seen, wanted, strict=True):
+        np.testing.assert_array_equal(image, expected, strict=True)
+
+
+def test_module_fit():
+    data = mxnet.sym.Variable("image")
+    mean = mxnet.sym.mean(data, axis=(2, 3))
+    network = mxnet.sym.SoftmaxOutput(mxnet.sym.FullyConnected(mean, num_hidden=7), mxnet.sym.Variable("label"))
+    module = mxnet.mod.Module(network, data_names=["image"], label_names=["label"], context=mxnet.cpu())
+    seen = []
+    with batches(last_batch="pad") as train, batches(count=10, last_batch="pad", shuffle=False) as check:
+        module.fit(
+            train.native(label_dtype="float32"),
+            check.native(label_dtype="float32"),
+            num_epoch=3,
+            optimizer="sgd",
+            batch_end_callback=lambda parameters: seen.append((parameters.epoch, parameters.nbatch)),
+        )
+        assert seen == [(epoch, number) for epoch in range(3) for number in range(3)]
+        assert train.epoch == 3
+        found = module.predict(check.native(label_dtype="float32")).asnumpy()
+        assert found.shape == (10, 7)  # the padding is left out
+        assert dict(module.score(check.native(label_dtype="float32"), "acc"))["accuracy"] <= 1
