@@ -121,10 +121,12 @@ class _Run:
         """Make this step's arrays; whether there are any. The first input that asks for a step makes it for all."""
         if step > self._step:
             self._step = step
+            feed = self._graph.feed
             try:
-                self.arrays = self._graph.arrays(self._graph.feed.advance())
+                self.arrays = self._graph.arrays(feed.advance())
             except StopIteration:
                 self.arrays = {}
+            feed.scheduled.clear()  # whoever runs the graph gives no batch back
         return bool(self.arrays)
 
 
