@@ -1,6 +1,11 @@
 """The contract, for jax; and arrays over several devices."""
 
+import json
 import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
 
@@ -8,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
+from readme import run
 
 import portaloader
 from portaloader.errors import ArgumentError
@@ -97,6 +103,29 @@ def test_sharding_begins_an_epoch_with_its_first_batch(mesh):
     assert loader.epoch == 1
 
 
+def test_several_processes_bring_their_parts():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    command = [sys.executable, str(Path(__file__).with_name("jax_process.py")), str(port)]
+    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    processes = [
+        subprocess.Popen(
+            [*command, str(index), "2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        for index in range(2)
+    ]
+    outputs = [process.communicate(timeout=200) for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], outputs
+    found = [json.loads(printed.splitlines()[-1]) for printed, _ in outputs]
+    with portaloader.get_loader(Numbers(22), passed_through, framework="numpy", batch_size=8, last_batch="pad") as whole:
+        for first, second, batch in zip(*found, whole, strict=True):
+            assert first["shape"] == second["shape"] == [8]
+            assert first["devices"] == second["devices"] == 4
+            assert sorted(first["here"] + second["here"]) == sorted(batch["id"].tolist())
+            assert first["total"] == second["total"] == batch["id"].sum()
+
+
 @pytest.mark.parametrize("sharding", ["data", {"nothing": None}, {"value": "data"}])
 def test_what_is_no_sharding(sharding):
     with (
@@ -104,3 +133,10 @@ def test_what_is_no_sharding(sharding):
         pytest.raises(ArgumentError, match="jax.sharding.Sharding.*'id', 'value'"),
     ):
         loader.native(sharding=sharding)
+
+
+def test_the_readmes_loop():
+    (train,) = loaders(1)
+    names = run("JAX:", {"jax": jax, "NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec, "train": train})
+    assert train.epoch == 1
+    assert len(names["batch"]["image"].devices()) == 4

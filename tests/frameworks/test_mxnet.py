@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from readme import run
 
 import portaloader  # before MXNet, which fails at its import on NumPy 2 without it
 from portaloader.errors import ArgumentError
@@ -112,15 +113,20 @@ class MeanColour(mxnet.gluon.nn.HybridBlock):
         return self.head(image.mean(axis=(2, 3)))
 
 
-def test_estimator():
+def classifier_estimator(network):
     from mxnet.gluon.contrib.estimator import Estimator
 
-    network = MeanColour()
     network.initialize()
     accuracy = mxnet.metric.Accuracy()
     trainer = mxnet.gluon.Trainer(network.collect_params(), "sgd")
     made = Estimator(network, mxnet.gluon.loss.SoftmaxCrossEntropyLoss(), accuracy, trainer=trainer, context=mxnet.cpu())
     made.logger.setLevel("ERROR")
+    return made
+
+
+def test_estimator():
+    network = MeanColour()
+    made = classifier_estimator(network)
     with batches() as train, batches(count=10, shuffle=False) as check:
         made.fit(train.native(style="gluon"), check.native("image", "label", style="gluon"), epochs=2)
     with batches("numpy") as train, batches("numpy", count=10, shuffle=False) as check:
@@ -130,11 +136,15 @@ def test_estimator():
         np.testing.assert_array_equal(image, expected, strict=True)
 
 
-def test_module_fit():
+def classifier_module():
     data = mxnet.sym.Variable("image")
     mean = mxnet.sym.mean(data, axis=(2, 3))
     network = mxnet.sym.SoftmaxOutput(mxnet.sym.FullyConnected(mean, num_hidden=7), mxnet.sym.Variable("label"))
-    module = mxnet.mod.Module(network, data_names=["image"], label_names=["label"], context=mxnet.cpu())
+    return mxnet.mod.Module(network, data_names=["image"], label_names=["label"], context=mxnet.cpu())
+
+
+def test_module_fit():
+    module = classifier_module()
     seen = []
     with batches(last_batch="pad") as train, batches(count=10, last_batch="pad", shuffle=False) as check:
         module.fit(
@@ -149,3 +159,10 @@ def test_module_fit():
         found = module.predict(check.native(label_dtype="float32")).asnumpy()
         assert found.shape == (10, 7)  # the padding is left out
         assert dict(module.score(check.native(label_dtype="float32"), "acc"))["accuracy"] <= 1
+
+
+def test_the_readmes_loops():
+    module, estimator = classifier_module(), classifier_estimator(MeanColour())
+    with batches(last_batch="pad") as train, batches(count=10, last_batch="pad", shuffle=False) as held_back:
+        run("MXNet:", {"module": module, "estimator": estimator, "train": train, "held_back": held_back})
+        assert (train.epoch, held_back.epoch) == (6, 6)

@@ -7,6 +7,7 @@ import numpy as np
 import paddle
 import pytest
 from launchers import check_ranks
+from readme import run
 
 import portaloader
 from portaloader.errors import SampleError
@@ -134,3 +135,11 @@ def test_model_fit_reports_a_sample_that_cannot_be_read():
         pytest.raises(SampleError, match="sample 5 .*item 5 is out of order"),
     ):
         made.fit(train.native("value", "target"), epochs=1, verbose=0)
+
+
+@copied
+def test_the_readmes_loop(capsys):
+    made, network = model()
+    with loader() as train, loader(count=10, shuffle=False) as held_back:
+        run("Paddle:", {"model": made, "train": train, "held_back": held_back})
+    assert len(network.seen) == 3 * (3 + 2)

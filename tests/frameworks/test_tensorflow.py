@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from readme import run
 
 import portaloader
 from portaloader.errors import ArgumentError, FrameworkBrokenError, LoaderError, StateError
@@ -232,3 +233,11 @@ def test_dali_pipeline_equals_dalis_dataset(rule, pad, compiled):
                 np.testing.assert_array_equal(label, tf.squeeze(theirs[1], 1))
             if rule == "drop":
                 next(dalis)  # the part of a batch that the rule leaves out
+
+
+def test_the_readmes_loop():
+    with loader() as train:
+        names = run("TensorFlow:", {"train": train})
+        assert train.epoch == 1
+    assert names["image"].shape == (6, 3, 32, 32)
+    assert names["label"].shape == (6,)

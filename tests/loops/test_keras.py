@@ -5,6 +5,7 @@ import os
 import keras
 import numpy as np
 import pytest
+from readme import run
 
 import portaloader
 from portaloader.compat.keras import dataset
@@ -27,11 +28,6 @@ def model():
     return made
 
 
-def fit(made, train, **options):
-    shuffle = {"shuffle": False} if BACKEND == "tensorflow" else {}  # its data sets bring their order, and it warns
-    return made.fit(train, verbose=0, **options, **shuffle)
-
-
 def test_the_backend():
     assert keras.backend.backend() == BACKEND
     assert keras.__version__ >= "3"
@@ -40,8 +36,7 @@ def test_the_backend():
 def test_epochs_end_by_themselves():
     seen = []
     with loader() as train, loader(10, shuffle=False) as check:
-        history = fit(
-            model(),
+        history = model().fit(
             dataset(train, "image", "label"),
             epochs=3,
             validation_data=dataset(check, "image", "label"),
@@ -93,15 +88,14 @@ def test_several_inputs():
 
 def test_steps_per_epoch():
     with loader(64) as train:
-        history = fit(model(), dataset(train, "image", "label"), epochs=2, steps_per_epoch=2)
+        history = model().fit(dataset(train, "image", "label"), epochs=2, steps_per_epoch=2, verbose=0)
         assert len(history.history["loss"]) == 2
 
 
 def test_early_stopping():
     with loader() as train, loader(10) as check:
         stop = keras.callbacks.EarlyStopping(monitor="val_loss", patience=0, min_delta=1e9)
-        history = fit(
-            model(),
+        history = model().fit(
             dataset(train, "image", "label"),
             epochs=10,
             validation_data=dataset(check, "image", "label"),
@@ -114,7 +108,7 @@ def test_a_model_that_is_built_on_its_first_batch():
     with loader() as train:
         made = keras.Sequential([keras.layers.GlobalAveragePooling2D(data_format="channels_first"), keras.layers.Dense(7)])
         made.compile(loss=keras.losses.SparseCategoricalCrossentropy(from_logits=True))
-        history = fit(made, dataset(train, "image", "label"), epochs=2)
+        history = made.fit(dataset(train, "image", "label"), epochs=2, verbose=0)
         assert len(history.history["loss"]) == 2
 
 
@@ -173,7 +167,7 @@ def test_epochs_of_different_lengths():
             seen.append(0)
 
     with loader(21, last_batch="wrap") as train, loader(21, last_batch="wrap") as other:
-        fit(model(), dataset(train, "image", "label"), epochs=4, callbacks=[Ids()])
+        model().fit(dataset(train, "image", "label"), epochs=4, callbacks=[Ids()], verbose=0)
         assert seen == [len(list(other)) for _ in range(4)] == [3, 3, 2, 3]
 
 
@@ -204,3 +198,11 @@ def test_a_closed_loader():
         pass
     with pytest.raises(LoaderError, match="closed"):
         dataset(train, "image", "label")
+
+
+def test_the_readmes_loop():
+    made = model()
+    with loader() as train, loader(10, shuffle=False) as held_back:
+        run("Keras 3", {"model": made, "train": train, "held_back": held_back})
+        assert len(list(train)) == 3
+        assert train.epoch == 4

@@ -3,6 +3,7 @@
 import lightning
 import pytest
 import torch
+from readme import run
 from torch import nn
 from torch.utils.data import DataLoader
 
@@ -137,3 +138,16 @@ def test_prediction():
 
     with loader(20, shuffle=False) as made:
         assert trainer().predict(Ids(), made) == [list(range(i, min(i + 8, 20))) for i in (0, 8, 16)]
+
+
+def test_the_readmes_loop():
+    model = Classifier()
+    with loader() as train, loader(20, shuffle=False) as held_back:
+        run("PyTorch:", {"torch": torch, "lightning": Quiet, "model": model, "train": train, "held_back": held_back})
+    assert model.trained[:-1] == epochs(loader(), 4)[1:]
+
+
+class Quiet:
+    """The module ``lightning``, without files and bars."""
+
+    Trainer = staticmethod(trainer)
