@@ -108,7 +108,7 @@ def test_several_processes_bring_their_parts():
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     command = [sys.executable, str(Path(__file__).with_name("jax_process.py")), str(port)]
-    environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    environment = {**{name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}, "JAX_PLATFORMS": "cpu"}
     processes = [
         subprocess.Popen(
             [*command, str(index), "2"], env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -139,4 +139,4 @@ def test_the_readmes_loop():
     (train,) = loaders(1)
     names = run("JAX:", {"jax": jax, "NamedSharding": NamedSharding, "PartitionSpec": PartitionSpec, "train": train})
     assert train.epoch == 1
-    assert len(names["batch"]["image"].devices()) == 4
+    assert len(names["batch"]["image"].devices()) == jax.device_count()
