@@ -161,6 +161,7 @@ class Graph:
         self.feed = Feed(source, settings.seed)
         self._fields = source.fields
         self._inputs: dict[str, Node] = {}
+        self._external: dict[str, Field] = {}  # filled by OpenGraph, while the function is traced below
         if settings.device.ordinal is not None:
             check_gpu(settings.device.ordinal)
         self.pipe = import_dali().Pipeline(
@@ -234,19 +235,11 @@ class OpenGraph(Graph):
     they are; and the shape of the values.
     """
 
-    def __init__(
-        self,
-        definition: Pipeline,
-        arguments: Mapping[str, Any],
-        source: Source,
-        settings: Settings,
-        keep: Sequence[str] | None = None,
-    ) -> None:
-        self.inputs: dict[str, tuple[np.dtype[Any], int]] = {}
-        """Each input's dtype and number of axes, the batch's included."""
-        super().__init__(definition, arguments, source, settings, keep)
+    @property
+    def inputs(self) -> dict[str, tuple[np.dtype[Any], int]]:
+        """Of each input that the outputs need: dtype, and number of axes with the batch's."""
         used = {getattr(op._op, "_name", None) for op in self.pipe._ops}
-        self.inputs = {name: found for name, found in self.inputs.items() if name in used}
+        return {name: (field.dtype, field.ndim + 1) for name, field in self._external.items() if name in used}
 
     def arrays(self, columns: Mapping[str, Column]) -> dict[str, npt.NDArray[Any]]:
         """What to feed the inputs with, by name."""
@@ -261,7 +254,7 @@ class OpenGraph(Graph):
                 row[:size] = np.ascontiguousarray(values).reshape(-1).view(np.uint8)
             shapes = np.array([values.shape for values in column], np.int32)
             found |= {name: flat, f"{name}_size": sizes, f"{name}_shape": shapes}
-        return {name: array for name, array in found.items() if name in self.inputs}
+        return found
 
     def _field(self, name: str, field: Field) -> Node:
         from nvidia.dali import fn
@@ -280,7 +273,7 @@ class OpenGraph(Graph):
     def _input(self, name: str, field: Field) -> Node:
         from nvidia.dali import fn
 
-        self.inputs[name] = (field.dtype, field.ndim + 1)
+        self._external[name] = field
         return fn.external_source(name=name, batch=True, dtype=dali_type(field.dtype), ndim=field.ndim, layout=_layout(field))
 
 
