@@ -5,7 +5,7 @@
 
 import nox
 
-nox.options.sessions = ["lint", "core", "torch", "tensorflow", "mxnet", "paddle", "jax"]
+nox.options.sessions = ["lint", "core", "torch", "tensorflow", "mxnet", "paddle", "jax", "keras", "lightning"]
 nox.options.error_on_missing_interpreters = True
 CONSTRAINTS = ("-c", "constraints.txt")
 TEST = ("hypothesis", "pytest", "pytest-timeout")
@@ -47,6 +47,24 @@ framework("torch", "torch")
 framework("tensorflow", "tensorflow-cpu")
 framework("paddle", "paddlepaddle", "setuptools")
 framework("jax", "jax")
+
+
+@nox.session
+@nox.parametrize("backend", ["tensorflow", "jax", "torch"])
+def keras(session, backend):
+    """Keras 3's own loops, on one of its backends."""
+    packages = {"tensorflow": "tensorflow-cpu"}
+    session.install(*CONSTRAINTS, "-e", ".", *TEST, "keras", packages.get(backend, backend))
+    if backend == "tensorflow":
+        install_operator(session, "constraints.txt")
+    session.run("pytest", "tests/loops/test_keras.py", *session.posargs, env={"KERAS_BACKEND": backend})
+
+
+@nox.session
+def lightning(session):
+    """PyTorch Lightning's Trainer."""
+    session.install(*CONSTRAINTS, "-e", ".", *TEST, "torch", "lightning")
+    session.run("pytest", "tests/loops/test_lightning.py", *session.posargs)
 
 
 @nox.session
