@@ -47,7 +47,7 @@ class EpochIterator(_DaliBaseIterator):  # type: ignore[misc]
         prepare_first_batch: bool,
     ) -> None:
         pipes = _checked_pipelines(pipelines, outputs)
-        _check_counting(len(pipes), size, reader_name, last_batch_padded, last_batch_policy)
+        _check_counting(len(pipes), _whole(size), reader_name, last_batch_padded, last_batch_policy)
         if reader_name:
             _check_reader(pipes, reader_name)
         super().__init__(
@@ -184,11 +184,18 @@ def _check_counting(pipes: int, size: int, reader: str | None, padded: bool, pol
         )
 
 
+def _whole(size: Any) -> int:
+    try:
+        return int(size)
+    except (TypeError, ValueError):
+        raise ArgumentError(f"size={size!r} was given; it is a number of samples, or -1.") from None
+
+
 def _check_reader(pipes: Sequence[Any], reader: str) -> None:
     """Refuse pipelines whose readers do not read the same data set in the same way."""
     for pipe in pipes:
         if reader not in pipe.reader_meta():
-            names = ", ".join(map(repr, sorted(pipe.reader_meta()))) or "none with a name"
+            names = ", ".join(map(repr, sorted(pipe.reader_meta()))) or "none"
             raise ArgumentError(f"reader_name={reader!r} was given; a pipeline's readers are: {names}.")
     metas = [pipe.reader_meta(reader) for pipe in pipes]
     for key in ("epoch_size", "number_of_shards", "pad_last_batch", "stick_to_shard"):
