@@ -68,6 +68,13 @@ $(VENV)-numpy1/.ready: pyproject.toml
 	$(VENV)-numpy1/bin/python -m pip install -q --disable-pip-version-check -e ".[mxnet]" "numpy<2" pytest pytest-timeout
 	@touch $@
 
+# DALI 1.35, the last release in the registry with iterators for MXNet, to compare the drop-in ones with.
+$(VENV)-dali135/.ready:
+	$(PYTHON) -m venv $(VENV)-dali135
+	$(VENV)-dali135/bin/python -m pip install -q --disable-pip-version-check "nvidia-dali-cuda120==1.35.0" "numpy<2" $(packages_mxnet)
+	$(VENV)-dali135/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps mxnet
+	@touch $@
+
 # -- suites: each framework in a process of its own --------------------------------------------------------------------
 
 .PHONY: suites test-core test-numpy test-numpy1 test-together test-package $(names:%=test-%)
@@ -86,11 +93,15 @@ test-numpy: $(VENV)/.dev
 
 test-tensorflow: $(VENV)/.with-operator
 
+test-mxnet test-numpy1: $(VENV)-dali135/.ready
+options_mxnet := --reference $(VENV)-dali135/bin/python
+
+# Beside the contract, test_NAME.py, some have a file for the drop-in iterators.
 $(names:%=test-%): test-%: $(VENV)/.dev $(VENV)/.with-%
-	$(PYTEST) tests/frameworks/test_$*.py
+	$(PYTEST) tests/frameworks/test_$**.py $(options_$*)
 
 test-numpy1: $(VENV)-numpy1/.ready
-	$(VENV)-numpy1/bin/python -m pytest tests/frameworks/test_mxnet.py
+	$(VENV)-numpy1/bin/python -m pytest tests/frameworks/test_mxnet*.py $(options_mxnet)
 
 test-together: $(VENV)/.dev $(names:%=$(VENV)/.with-%)
 	$(PYTEST) tests/together --frameworks "$(listed)"
@@ -108,4 +119,4 @@ samples: $(VENV)/.dev
 	$(BIN)/python tools/make_samples.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-numpy1 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .nox
+	rm -rf $(VENV) $(VENV)-numpy1 $(VENV)-dali135 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .nox

@@ -285,7 +285,7 @@ def test_module_fit(paths, devices):
     )
     per_epoch = 3 if devices == 1 else 2
     assert seen == [(epoch, n) for epoch in range(30) for n in range(per_epoch)]
-    assert dict(module.score(held_back, "acc"))["accuracy"] > 0.9
+    assert dict(module.score(held_back, "acc"))["accuracy"] > 0.8
 
 
 def test_gluon_loop(paths):

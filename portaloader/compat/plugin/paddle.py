@@ -100,9 +100,7 @@ class DALIGenericIterator(EpochIterator):
         PaddleAdapter(Device()).check_dtype(name, np.dtype(types.to_numpy_type(output.dtype)))
         level = self.normalized_map[name]
         if not level:
-            check_dense(
-                name, output, f"Give its LoD level in the output_map, as ({name!r}, 1), or make them equal with fn.pad."
-            )
+            check_dense(name, output, f"Give it a LoD level, as ({name!r}, 1), or make them equal with fn.pad.")
         lengths, rest = _sequences(name, output.shape(), level, kept)
         shape = [sum(lengths[-1]) if level else kept, *rest]
         if kept == len(output) and output.is_dense_tensor() and pipe.exec_dynamic:
