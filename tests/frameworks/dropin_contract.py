@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 from nvidia.dali import Pipeline, fn, pipeline_def, types
+from nvidia.dali.backend import TensorCPU, TensorListCPU
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 
-from portaloader.errors import ArgumentError, DtypeError, PipelineRunError, RaggedError
+from portaloader.compat.plugin import iterator
+from portaloader.errors import ArgumentError, DeviceError, DtypeError, PipelineRunError, RaggedError
 
 FILL, DROP, PARTIAL = LastBatchPolicy.FILL, LastBatchPolicy.DROP, LastBatchPolicy.PARTIAL
 
@@ -234,6 +236,12 @@ class DropInContract:
     def test_dtype_that_the_framework_has_not(self):
         with pytest.raises(DtypeError, match=rf"{self.unsupported}.*fn\.cast"):
             self.iterator(fed(Fed(lambda info: np.zeros(2, self.unsupported)), Fed(label)))
+
+    def test_outputs_on_a_gpu_that_the_framework_has_not(self, monkeypatch, paths):
+        monkeypatch.setattr(iterator, "TensorGPU", TensorCPU)
+        monkeypatch.setattr(iterator, "TensorListGPU", TensorListCPU)
+        with pytest.raises(DeviceError, match=r"is on a GPU, and the framework sees none.* End the pipeline with \.cpu\(\)"):
+            self.iterator(numbers(paths), reader_name="numbers")
 
     def test_no_batch_at_all(self, paths):
         with pytest.raises(PipelineRunError, match=r"no batch.*DROP.*\(11\).*Lower"):

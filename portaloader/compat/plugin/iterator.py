@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from abc import abstractmethod
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -89,6 +89,12 @@ class EpochIterator(_DaliBaseIterator):  # type: ignore[misc]
         self._advance_and_check_drop_last()
         return batch
 
+    def _counting(self, outputs: Sequence[Any], kept: Sequence[int]) -> Iterator[tuple[Any, Any, int]]:
+        """The pipelines that have a place in a batch that is cut: pipeline, outputs, samples. Beyond a size there are some."""
+        for pipe, made, number in zip(self._pipes, outputs, kept, strict=True):
+            if number or self._reader_name:
+                yield pipe, made, number
+
     def _look_ahead(self) -> None:
         """Make the first batch. There is none where the pipelines were restored at an epoch's end."""
         try:
@@ -143,8 +149,8 @@ def check_device(name: str, output: Any, devices: int) -> None:
     """Raise DeviceError where an output is on a GPU, and the framework has none."""
     if not devices and isinstance(output, (TensorGPU, TensorListGPU)):
         raise DeviceError(
-            f"output {name!r} is on a GPU, and the framework sees no GPU: its build has no CUDA, or not for this one. "
-            f"Let the pipeline return {name}.cpu(), or install a build with CUDA."
+            f"output {name!r} is on a GPU, and the framework sees none; its build may have no CUDA. End the pipeline with "
+            f".cpu(), or install a build with CUDA."
         )
 
 

@@ -79,18 +79,12 @@ class DALIGenericIterator(_MxnetIterator):
     Under PARTIAL the batch's ``pad`` says how many samples at its end do not belong to the epoch.
 
     Args:
-        pipelines: one, or several with the same settings.
         output_map: for each output its name and its tag, ``DATA_TAG`` or ``LABEL_TAG``.
-        size: samples of an epoch, of all pipelines together; -1: the reader knows, or an external source ends the epoch.
-        reader_name: the reader whose epochs count.
         data_layout: of the data, for ``provide_data``.
-        fill_last_batch: DALI's old name for FILL and PARTIAL.
-        auto_reset: whether the next epoch begins by itself.
         squeeze_labels: whether a last axis of 1 is taken from the labels.
-        dynamic_shape: not looked at; the shape may change from batch to batch.
-        last_batch_padded: with a size: whether the reader pads its last batch.
-        last_batch_policy: what the last batch is.
-        prepare_first_batch: whether the first batch is made at once.
+        dynamic_shape: not looked at; shapes may change from batch to batch.
+
+    The other arguments are :class:`~portaloader.compat.plugin.iterator.EpochIterator`'s.
     """
 
     DATA_TAG = "data"
@@ -221,11 +215,11 @@ class DALIClassificationIterator(DALIGenericIterator):
 class DALIGluonIterator(_MxnetIterator):
     """For Gluon loops: each batch is a list with a list of the outputs for each pipeline. Under PARTIAL the last is shorter.
 
-    The arguments are those of :class:`DALIGenericIterator`, but for:
-
     Args:
         output_types: for each output ``DENSE_TAG`` (one array) or ``SPARSE_TAG`` (an array for each sample, which may differ
             in shape); None: all are dense.
+
+    The other arguments are :class:`~portaloader.compat.plugin.iterator.EpochIterator`'s.
     """
 
     DENSE_TAG = "dense"
@@ -261,8 +255,7 @@ class DALIGluonIterator(_MxnetIterator):
     def _made(self, outputs: Sequence[Sequence[Any]], kept: Sequence[int]) -> list[list[Any]]:
         return [
             [self._element(pipe, index, output, number) for index, output in enumerate(made)]
-            for pipe, made, number in zip(self._pipes, outputs, kept, strict=True)
-            if number or self._reader_name  # with a size, a pipeline that is beyond it has no place in the list
+            for pipe, made, number in self._counting(outputs, kept)
         ]
 
     def _element(self, pipe: Any, index: int, output: Any, kept: int) -> Any:

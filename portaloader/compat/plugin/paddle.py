@@ -40,17 +40,11 @@ class DALIGenericIterator(EpochIterator):
     ``numpy.array()`` and the feed of an ``Executor``. Under PARTIAL the last batch is shorter.
 
     Args:
-        pipelines: one, or several with the same settings.
         output_map: for each output its name, or its name and LoD level. With a level from 1 on the samples may differ in their
             first axes, as many as the level: they lie behind each other, and the tensor's ``lod()`` tells where each begins.
-        size: samples of an epoch, of all pipelines together; -1: the reader knows, or an external source ends the epoch.
-        reader_name: the reader whose epochs count.
-        auto_reset: whether the next epoch begins by itself.
-        fill_last_batch: DALI's old name for FILL and PARTIAL.
-        dynamic_shape: not looked at; the shape may change from batch to batch.
-        last_batch_padded: with a size: whether the reader pads its last batch.
-        last_batch_policy: what the last batch is.
-        prepare_first_batch: whether the first batch is made at once.
+        dynamic_shape: not looked at; shapes may change from batch to batch.
+
+    The other arguments are :class:`~portaloader.compat.plugin.iterator.EpochIterator`'s.
     """
 
     def __init__(
@@ -90,8 +84,7 @@ class DALIGenericIterator(EpochIterator):
                 name: self._tensor(pipe, name, output, min(number, len(output)))
                 for name, output in zip(self.output_map, made, strict=True)
             }
-            for pipe, made, number in zip(self._pipes, outputs, kept, strict=True)
-            if number or self._reader_name  # with a size, a pipeline that is beyond it has no place in the list
+            for pipe, made, number in self._counting(outputs, kept)
         ]
 
     def _tensor(self, pipe: Any, name: str, output: Any, kept: int) -> Any:
