@@ -203,6 +203,19 @@ class DropInContract:
         with pytest.raises(RaggedError, match=r"different shapes \(\(1, 2\) and \(3, 2\)\)"):
             self.iterator(ragged)
 
+    @pytest.mark.filterwarnings("ignore:Please set `reader_name`")
+    @pytest.mark.parametrize("dynamic", [True, False])
+    def test_a_batch_that_is_refused_is_passed_over(self, dynamic):
+        def ragged_once(info):
+            return np.zeros((1 + (info.iteration == 1) * info.idx_in_batch, 2))
+
+        pipe = fed(Fed(ragged_once, batches=9), Fed(label, batches=9), exec_dynamic=dynamic)
+        made = self.iterator(pipe, size=9, auto_reset=True)
+        assert self.labels(next(made)) == [[0, 1, 2]]
+        with pytest.raises(RaggedError):
+            next(made)
+        assert self.events(made, 3) == [[[6, 7, 8]], "end", [[9, 10, 11]]]
+
     @pytest.mark.parametrize("dynamic", [True, False])
     def test_held_batches_do_not_change(self, paths, dynamic):
         made = self.iterator(numbers(paths, exec_dynamic=dynamic), reader_name="numbers", auto_reset=True)

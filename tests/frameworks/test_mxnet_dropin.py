@@ -39,6 +39,8 @@ def sides(request, tmp_path_factory):
     reference = request.config.getoption("--reference")
     if not reference:
         pytest.skip("--reference names a Python with DALI 1.35, to compare with: make test-mxnet")
+    if not Path(reference).is_file():
+        pytest.fail(f"--reference={reference} is not there; `make test-mxnet` makes it", pytrace=False)
     folder = tmp_path_factory.mktemp("grid")
     environment = {**os.environ, "PYTHONPATH": str(Path(portaloader.__file__).parents[1])}
     running = []

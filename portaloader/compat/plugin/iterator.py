@@ -84,10 +84,11 @@ class EpochIterator(_DaliBaseIterator):  # type: ignore[misc]
 
     def _take(self) -> list[Any]:
         outputs = self._get_outputs()
-        batch = self._made(outputs, self._kept())
-        self._schedule_runs()
-        self._advance_and_check_drop_last()
-        return batch
+        try:
+            return self._made(outputs, self._kept())
+        finally:  # a batch that is refused counts as well, and the next one follows
+            self._schedule_runs()
+            self._advance_and_check_drop_last()
 
     def _counting(self, outputs: Sequence[Any], kept: Sequence[int]) -> Iterator[tuple[Any, Any, int]]:
         """The pipelines that have a place in a batch that is cut: pipeline, outputs, samples. Beyond a size there are some."""
