@@ -76,6 +76,13 @@ $(VENV)-numpy1/.ready: pyproject.toml
 	$(VENV)-numpy1/bin/python -m pip install -q --disable-pip-version-check -e ".[mxnet]" "numpy<2" pytest pytest-timeout
 	@touch $@
 
+# DALI 1.35, the last release in the registry with iterators for MXNet, to compare the drop-in ones with.
+$(VENV)-dali135/.ready:
+	$(PYTHON) -m venv $(VENV)-dali135
+	$(VENV)-dali135/bin/python -m pip install -q --disable-pip-version-check "nvidia-dali-cuda120==1.35.0" "numpy<2" $(packages_mxnet)
+	$(VENV)-dali135/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt --no-deps mxnet
+	@touch $@
+
 # -- suites: each framework in a process of its own --------------------------------------------------------------------
 
 # Keras runs on three of the frameworks, one in a process.
@@ -98,8 +105,12 @@ test-numpy: $(VENV)/.dev
 
 test-tensorflow: $(VENV)/.with-operator
 
+test-mxnet test-numpy1: $(VENV)-dali135/.ready
+options_mxnet := --reference $(VENV)-dali135/bin/python
+
+# Beside the contract, test_NAME.py, some have a file for the drop-in iterators.
 $(names:%=test-%): test-%: $(VENV)/.dev $(VENV)/.with-%
-	$(PYTEST) tests/frameworks/test_$*.py
+	$(PYTEST) tests/frameworks/test_$**.py $(options_$*)
 
 $(backends:%=test-keras-%): test-keras-%: $(VENV)/.dev $(VENV)/.with-keras $(VENV)/.with-%
 	KERAS_BACKEND=$* $(PYTEST) tests/loops/test_keras.py
@@ -110,7 +121,7 @@ test-lightning: $(VENV)/.dev $(VENV)/.with-lightning
 	$(PYTEST) tests/loops/test_lightning.py
 
 test-numpy1: $(VENV)-numpy1/.ready
-	$(VENV)-numpy1/bin/python -m pytest tests/frameworks/test_mxnet.py
+	$(VENV)-numpy1/bin/python -m pytest tests/frameworks/test_mxnet*.py $(options_mxnet)
 
 test-together: $(VENV)/.dev $(names:%=$(VENV)/.with-%)
 	$(PYTEST) tests/together --frameworks "$(listed)"
@@ -128,4 +139,4 @@ samples: $(VENV)/.dev
 	$(BIN)/python tools/make_samples.py
 
 clean:
-	rm -rf $(VENV) $(VENV)-numpy1 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .nox
+	rm -rf $(VENV) $(VENV)-numpy1 $(VENV)-dali135 build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis .nox

@@ -3,6 +3,8 @@
 `make test` runs the same suites in shared environments, which takes a fraction of the time.
 """
 
+from pathlib import Path
+
 import nox
 
 nox.options.sessions = ["lint", "core", "torch", "tensorflow", "mxnet", "paddle", "jax", "keras", "lightning"]
@@ -32,13 +34,18 @@ def install_operator(session, constraints):
     session.install("-c", constraints, "--no-build-isolation", "--no-cache-dir", "nvidia-dali-tf-plugin-cuda120")
 
 
+def tests(name):
+    """The framework's contract, and where there are any its drop-in iterators."""
+    return sorted(map(str, Path("tests/frameworks").glob(f"test_{name}*.py")))
+
+
 def framework(name, *packages):
     @nox.session(name=name)
     def suite(session):
         session.install(*CONSTRAINTS, "-e", ".", *TEST, *packages)
         if name == "tensorflow":
             install_operator(session, "constraints.txt")
-        session.run("pytest", f"tests/frameworks/test_{name}.py", *session.posargs)
+        session.run("pytest", *tests(name), *session.posargs)
 
     suite.func.__doc__ = f"The contract, with {name} as the only framework."
 
@@ -71,7 +78,7 @@ def lightning(session):
 def mxnet(session):
     """The contract, with MXNet as its metadata want it: beside NumPy 1.26."""
     session.install("-e", ".[mxnet]", *TEST)
-    session.run("pytest", "tests/frameworks/test_mxnet.py", *session.posargs)
+    session.run("pytest", *tests("mxnet"), *session.posargs)
 
 
 @nox.session(python="3.10")
@@ -87,4 +94,4 @@ def oldest(session, name):
     session.install("-c", "constraints-oldest.txt", "-e", ".", *TEST, *packages.get(name, [name]))
     if name == "tensorflow":
         install_operator(session, "constraints-oldest.txt")
-    session.run("pytest", f"tests/frameworks/test_{name}.py", *session.posargs)
+    session.run("pytest", *tests(name), *session.posargs)

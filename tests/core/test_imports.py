@@ -12,6 +12,7 @@ from portaloader import registry
 
 PACKAGE = Path(portaloader.__file__).parent
 ADAPTERS = Path(__import__("portaloader.adapters").adapters.__file__).parent
+PLUGINS = PACKAGE / "compat" / "plugin"
 FRAMEWORKS = {framework.module for framework in registry.BUILT_IN.values()} - {"numpy"}
 
 # Layer to the layers that it may import; what is not listed may import anything of the core.
@@ -52,7 +53,8 @@ def imports(file):
 
 
 def core_files():
-    return [file for file in PACKAGE.rglob("*.py") if ADAPTERS not in file.parents and "examples" not in file.parts]
+    apart = {ADAPTERS, PLUGINS}
+    return [file for file in PACKAGE.rglob("*.py") if not apart & set(file.parents) and "examples" not in file.parts]
 
 
 @pytest.mark.parametrize("file", core_files(), ids=lambda file: str(file.relative_to(PACKAGE)))
@@ -75,6 +77,13 @@ def _names(node):
 def test_adapter_imports_its_own_framework_only(file):
     named = {name.partition(".")[0] for name in imports(file)}
     assert named & FRAMEWORKS == {registry.BUILT_IN[file.stem.partition("_")[0]].module} - {"numpy"}
+
+
+@pytest.mark.parametrize("file", sorted(PLUGINS.glob("*.py")), ids=lambda file: file.stem)
+def test_drop_in_imports_its_own_framework_only(file):
+    own = registry.BUILT_IN.get(file.stem)
+    named = {name.partition(".")[0] for name in imports(file)}
+    assert named & FRAMEWORKS == ({own.module} if own else set())
 
 
 def layer_files():
