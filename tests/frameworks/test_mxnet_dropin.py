@@ -155,14 +155,22 @@ def test_provided(paths, prepare):
     assert (made.provide_data, made.provide_label) == ([data], [number])
 
 
-def test_provided_where_it_was_restored_at_an_epochs_end(paths):
-    made = plugin.DALIClassificationIterator(numbers(paths, enable_checkpointing=True), reader_name="numbers")
-    batches = [batch[0].label[0].asnumpy().tolist() for batch in made]
-    for prepare in (True, False):
-        restored = numbers(paths, enable_checkpointing=True, checkpoint=made.checkpoints()[0])
-        again = plugin.DALIClassificationIterator(restored, reader_name="numbers", prepare_first_batch=prepare)
-        assert again.provide_label[0].name == "softmax_label"
-        assert [batch[0].label[0].asnumpy().tolist() for batch in again] == batches
+@pytest.mark.parametrize("prepare", [True, False])
+def test_provided_where_it_was_restored_at_an_epochs_end(paths, prepare):
+    def begin(checkpoint=None):
+        pipe = numbers(paths, enable_checkpointing=True, checkpoint=checkpoint)
+        return plugin.DALIClassificationIterator(pipe, reader_name="numbers", prepare_first_batch=prepare)
+
+    def labels(made):
+        return [batch[0].label[0].asnumpy().tolist() for batch in made]
+
+    first = begin()
+    epoch = labels(first)
+    second = begin(*first.checkpoints())
+    assert second.provide_label[0].name == "softmax_label"
+    third = begin(*second.checkpoints())  # the batch that was looked at is still to come
+    assert labels(second) == epoch
+    assert [third.provide_label[0].shape, labels(third)] == [(4,), epoch]
 
 
 def test_several_data_and_labels():
