@@ -62,6 +62,11 @@ $(VENV)/.with-keras: $(VENV)/.base
 	$(PIP) install -q -c constraints.txt keras
 	@touch $@
 
+# What the trainer in JAX is written with.
+$(VENV)/.with-flax: $(VENV)/.with-jax
+	$(PIP) install -q -c constraints.txt flax optax
+	@touch $@
+
 $(VENV)/.with-lightning: $(VENV)/.with-torch
 	$(PIP) install -q -c constraints.txt lightning
 	@touch $@
@@ -123,7 +128,7 @@ test-lightning: $(VENV)/.dev $(VENV)/.with-lightning
 test-numpy1: $(VENV)-numpy1/.ready
 	$(VENV)-numpy1/bin/python -m pytest tests/frameworks/test_mxnet*.py $(options_mxnet)
 
-test-together: $(VENV)/.dev $(names:%=$(VENV)/.with-%)
+test-together: $(VENV)/.dev $(names:%=$(VENV)/.with-%) $(if $(filter jax,$(names)),$(VENV)/.with-flax,)
 	$(PYTEST) tests/together --frameworks "$(listed)"
 
 test-package: $(VENV)/.dev
