@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import ctypes
-from typing import Any, ClassVar, Literal
+from collections.abc import Mapping
+from typing import Any, Literal
 
 import mxnet
 import numpy as np
 import numpy.typing as npt
 
-from portaloader.adapters.mxnet_iter import GluonBatches, PortaloaderIter
 from portaloader.contract import Adapter, Batches, DaliTensor, Device
 from portaloader.errors import ArgumentError
+
+from .mxnet_iter import GluonBatches, PortaloaderIter
 
 _REMEDY = "MXNet has no such dtype; cast in the pipeline with fn.cast."
 
@@ -21,7 +23,7 @@ class MxnetAdapter(Adapter):
 
     name = "mxnet"
     tensor_type = mxnet.nd.NDArray
-    unsupported: ClassVar = {np.dtype(name): _REMEDY for name in ("int16", "uint16", "uint32", "uint64")}
+    unsupported: Mapping[np.dtype[Any], str] = {np.dtype(name): _REMEDY for name in ("int16", "uint16", "uint32", "uint64")}
 
     @classmethod
     def default_device(cls) -> Device:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from typing import Any, ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,9 +24,9 @@ class PaddleAdapter(Adapter):
 
     name = "paddle"
     tensor_type = paddle.Tensor
-    unsupported: ClassVar = {np.dtype(np.uint16): _BFLOAT}
+    unsupported: Mapping[np.dtype[Any], str] = {np.dtype(np.uint16): _BFLOAT}
     if not hasattr(paddle, "uint32"):
-        unsupported |= {np.dtype(np.uint32): _OLD, np.dtype(np.uint64): _OLD}
+        unsupported = {**unsupported, np.dtype(np.uint32): _OLD, np.dtype(np.uint64): _OLD}
 
     @classmethod
     def default_device(cls) -> Device:

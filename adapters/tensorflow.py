@@ -8,8 +8,9 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from portaloader.adapters.tensorflow_dataset import Shapes, dataset
 from portaloader.contract import Adapter, Batches, DaliTensor, Device
+
+from .tensorflow_dataset import Shapes, dataset
 
 
 class TensorflowAdapter(Adapter):

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import importlib
 import warnings
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from types import ModuleType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
-from portaloader.contract import Batches, Device, LentGraph, LentPipeline, Output
+from portaloader.contract import Batches, Device, LentGraph, LentPipeline
 from portaloader.errors import ArgumentError, FrameworkBrokenError
 
 Shapes = Mapping[str, tuple[int | None, ...]]
+_CPU = Device()
 _REFUSED = (np.dtype(np.float64),)  # by DALI's operator
 
 
@@ -29,16 +30,22 @@ def dataset(batches: Batches, compiled: bool | None, shapes: Shapes | None, runs
         runs: the loader's endless pipelines that run already; kept here.
     """
     _check_shapes(shapes or {}, batches.names)
+    if batches.device.ordinal is not None:
+        if compiled:
+            raise ArgumentError(
+                "compiled=True was asked for, and the loader's batches are on a GPU. There DALI's operator begins an epoch "
+                "before anybody asks for a batch of it, so that epochs are lost; leave it out, or ask for device='cpu'."
+            )
+        return _by_dlpack(batches, _spec(batches, shapes or {}))
     plugin = _plugin(must=bool(compiled)) if compiled is not False else None
     order = tuple(tf.nest.flatten(batches.pick({name: name for name in batches.names})))
-    # TensorFlow's own data sets, which cut an endless pipeline into epochs, work on the CPU only.
-    lent = batches.lend(order, _REFUSED, endless=batches.device.kind == "cpu") if plugin is not None else None
+    lent = batches.lend(order, _REFUSED) if plugin is not None else None
     if compiled and lent is None:
         raise ArgumentError(
             "compiled=True was asked for, and DALI's operator cannot give the loader's stream: the pipeline calls Python, has "
             "an output of 64-bit floats or DALI's own random operators behind a source, or has begun to run in the loader."
         )
-    spec = _spec(batches, {**batches.outputs()}, shapes or {})
+    spec = _spec(batches, shapes or {})
     if plugin is None or lent is None:
         made = _by_dlpack(batches, spec)
     elif isinstance(lent, LentGraph):
@@ -47,12 +54,25 @@ def dataset(batches: Batches, compiled: bool | None, shapes: Shapes | None, runs
         if lent.pipe not in runs:
             dtypes = [tf.as_dtype(made.dtype) for made in lent.made.values()]
             runs[lent.pipe] = iter(_dali(plugin.DALIDataset, lent, batches, dtypes)), tf.Variable(0, dtype=tf.int64)
-        made = _endless(*runs[lent.pipe], batches, lent, spec)
-    if batches.device.kind == "gpu":
-        return made
+        run, taken = runs[lent.pipe]
+        made = _endless(run, taken, batches, lent, spec)
     if batches.steps is None:
-        return made.filter(lambda *_: True)  # DALI's operator says that it is endless; what is filtered says nothing
-    return made.apply(tf.data.experimental.assert_cardinality(batches.steps))
+        made = made.filter(lambda *_: True)  # DALI's operator says that it is endless; what is filtered says nothing
+    else:
+        made = made.apply(tf.data.experimental.assert_cardinality(batches.steps))
+    return made.with_options(_untuned())
+
+
+def _untuned() -> tf.data.Options:
+    """DALI works ahead and in parallel by itself.
+
+    A thread of TensorFlow's that does so as well would take batches that nobody asked for yet. And the one that tunes sleeps
+    for longer and longer, by twice as much every time, and the end of an iteration waits until it wakes up.
+    """
+    options = tf.data.Options()
+    options.experimental_optimization.inject_prefetch = False
+    options.autotune.enabled = False
+    return options
 
 
 def _check_shapes(shapes: Shapes, names: tuple[str, ...]) -> None:
@@ -64,9 +84,7 @@ def _check_shapes(shapes: Shapes, names: tuple[str, ...]) -> None:
 def _plugin(must: bool) -> ModuleType | None:
     """DALI's module with the compiled operator; None, with a warning, where it is not there."""
     try:
-        import nvidia.dali.plugin.tf as plugin
-
-        return plugin
+        return importlib.import_module("nvidia.dali.plugin.tf")
     except Exception as error:  # of many types: what a library compiled for another TensorFlow says
         import nvidia.dali
 
@@ -84,90 +102,122 @@ def _plugin(must: bool) -> ModuleType | None:
         return None
 
 
-def _spec(batches: Batches, outputs: Mapping[str, Output], shapes: Shapes) -> dict[str, tf.TensorSpec]:
+def _spec(batches: Batches, shapes: Shapes) -> dict[str, tf.TensorSpec]:
     size = batches.batch_size if batches.full else None
     return {
-        name: tf.TensorSpec((size, *shapes.get(name, made.shape)), tf.as_dtype(made.dtype)) for name, made in outputs.items()
+        name: tf.TensorSpec((size, *shapes.get(name, made.shape)), tf.as_dtype(made.dtype))
+        for name, made in batches.outputs().items()
     }
 
 
 def _by_dlpack(batches: Batches, spec: Mapping[str, tf.TensorSpec]) -> tf.data.Dataset:
-    """The loader's own batches: a generator makes each, and a function takes it over as it is, without a copy."""
-    made: deque[dict[str, tf.Tensor]] = deque()
+    """The loader's own batches, where they are and without a copy."""
 
-    def steps() -> Iterator[int]:
-        made.clear()
-        for number, batch in enumerate(batches.whole()):
-            made.append(batch)
-            yield number
+    def epoch() -> Iterator[list[tf.Tensor]]:
+        for batch in batches.whole():
+            yield tf.nest.flatten(batches.pick(batch))
 
-    def take(_: tf.Tensor) -> list[tf.Tensor]:
-        batch = made.popleft()
-        return [batch[name] for name in spec]
+    structure = batches.pick(spec)
+    return _generated(epoch, tf.nest.flatten(structure), structure, batches.device)
 
-    @tf.autograph.experimental.do_not_convert
-    def batch(number: tf.Tensor) -> Any:
-        tensors = tf.py_function(take, [number], [one.dtype for one in spec.values()])
-        for tensor, one in zip(tensors, spec.values(), strict=True):
+
+def _generated(
+    make: Callable[[], Iterator[list[Any]]],
+    yielded: Sequence[tf.TensorSpec],
+    structure: Any,
+    device: Device = _CPU,
+    then: Callable[..., list[tf.Tensor]] | None = None,
+) -> tf.data.Dataset:
+    """What a Python generator yields, on any device.
+
+    TensorFlow's ``from_generator()`` and ``copy_to_device()`` are made of the same data set, of three functions that begin an
+    iteration, give its next element and end it; it is the only one that runs on a GPU as well. A number says which iteration
+    it is.
+
+    Args:
+        make: the generator function; each iteration calls it.
+        yielded: what it yields.
+        structure: of an element.
+        then: makes an element's tensors of them, within the graph; None: they are the element's.
+    """
+    running: dict[int, Iterator[list[Any]]] = {}
+    numbers = count()
+
+    def begin() -> int:
+        number = next(numbers)
+        running[number] = make()
+        return number
+
+    def take(number: tf.Tensor) -> list[Any]:
+        return next(running[int(number)])
+
+    def end(number: tf.Tensor) -> int:
+        running.pop(int(number), None)
+        return 0
+
+    def element(number: tf.Tensor) -> list[tf.Tensor]:
+        taken = tf.py_function(take, [number], [one.dtype for one in yielded])
+        for tensor, one in zip(taken, yielded, strict=True):
             tensor.set_shape(one.shape)
-        return batches.pick(dict(zip(spec, tensors, strict=True)))
+        return taken if then is None else then(*taken)
 
-    epochs = tf.data.Dataset.from_generator(steps, output_signature=tf.TensorSpec((), tf.int64))
-    return _in_step(epochs.map(batch))
+    def concrete(function: Callable[..., Any], *given: tf.TensorSpec) -> Any:
+        return tf.function(function, input_signature=given, autograph=False).get_concrete_function()
 
-
-def _in_step(made: tf.data.Dataset) -> tf.data.Dataset:
-    """Without the thread that TensorFlow would have work ahead: what is taken from the loader is what is handed out."""
-    options = tf.data.Options()
-    options.experimental_optimization.inject_prefetch = False
-    return made.with_options(options)
-
-
-def _dali(
-    kind: type[Any], lent: LentGraph | LentPipeline, batches: Batches, dtypes: Iterable[tf.DType], **options: Any
-) -> Any:
-    with tf.device(_place(batches.device)):
-        return kind(
-            lent.pipe,
-            batch_size=batches.batch_size,
-            num_threads=lent.num_threads,
-            device_id=batches.device.ordinal,
-            prefetch_queue_depth=lent.prefetch,
-            output_dtypes=tuple(dtypes),
-            **options,
+    number, flat = tf.TensorSpec((), tf.int64), tf.nest.flatten(structure)
+    following = concrete(element, number)
+    with tf.device(_place(device)):
+        variant = tf.raw_ops.GeneratorDataset(
+            init_func=concrete(lambda: tf.py_function(begin, [], tf.int64)),
+            next_func=following,
+            finalize_func=concrete(lambda number: tf.py_function(end, [number], tf.int64), number),
+            init_func_other_args=[],
+            next_func_other_args=following.captured_inputs,
+            finalize_func_other_args=[],
+            output_types=[one.dtype for one in flat],
+            output_shapes=[one.shape for one in flat],
         )
+    return tf.data.experimental.from_variant(variant, structure)
 
 
 def _place(device: Device) -> str:
     return "cpu:0" if device.ordinal is None else f"gpu:{device.ordinal}"
 
 
+def _dali(
+    kind: type[Any], lent: LentGraph | LentPipeline, batches: Batches, dtypes: Iterable[tf.DType], **options: Any
+) -> Any:
+    with tf.device("cpu:0"):
+        return kind(
+            lent.pipe,
+            batch_size=batches.batch_size,
+            num_threads=lent.num_threads,
+            device_id=None,
+            prefetch_queue_depth=lent.prefetch,
+            output_dtypes=tuple(dtypes),
+            **options,
+        )
+
+
 def _fed(plugin: ModuleType, batches: Batches, lent: LentGraph, structure: Any) -> tf.data.Dataset:
     """DALI's operator, fed by the plan.
 
     It takes its first batches as soon as it is iterated, also by somebody who then takes none. So the epoch begins and ends
-    in two empty data sets before and behind it; on a GPU, where there are no others, in the first of its inputs.
+    in two empty data sets before and behind it.
     """
-    alone, first = batches.device.kind == "gpu", next(iter(lent.inputs))
 
     def fed(name: str) -> tf.data.Dataset:
-        def columns() -> Iterator[npt.NDArray[Any]]:
-            if alone and name == first:
-                lent.begin()
-            yield from lent.columns(name)
-            if alone and name == first:
-                lent.end()
-
         dtype, ndim = lent.inputs[name]
         spec = tf.TensorSpec((None,) * ndim, tf.as_dtype(dtype))
-        return plugin.experimental.Input(tf.data.Dataset.from_generator(columns, output_signature=spec), batch=True)
+        columns = _generated(lambda: ([column] for column in lent.columns(name)), [spec], spec)
+        return plugin.experimental.Input(columns, batch=True)
 
     def empty(effect: Callable[[], None]) -> tf.data.Dataset:
-        def generator() -> Iterator[Any]:
+        def generator() -> Iterator[list[Any]]:
             effect()
-            return iter(())
+            yield from ()
 
-        return tf.data.Dataset.from_generator(generator, output_signature=structure)
+        return _generated(generator, tf.nest.flatten(structure), structure)
 
     specs = tf.nest.flatten(structure)
     run = _dali(
@@ -179,7 +229,7 @@ def _fed(plugin: ModuleType, batches: Batches, lent: LentGraph, structure: Any) 
         input_datasets={name: fed(name) for name in lent.inputs},
     )
     named = tf.data.experimental.from_variant(tf.data.experimental.to_variant(run), structure)
-    return named if alone else empty(lent.begin).concatenate(named).concatenate(empty(lent.end))
+    return empty(lent.begin).concatenate(named).concatenate(empty(lent.end))
 
 
 def _endless(
@@ -193,21 +243,21 @@ def _endless(
             taken.assign_add(1)
         return tensors
 
-    def counts() -> Iterator[int]:
+    def counts() -> Iterator[list[int]]:
         for _ in range(lent.begin(int(taken))):
             take()
-        yield from lent.counts()
+        yield from ([number] for number in lent.counts())
 
-    @tf.autograph.experimental.do_not_convert
-    def batch(count: tf.Tensor) -> Any:
+    def batch(count: tf.Tensor) -> list[tf.Tensor]:
+        with tf.control_dependencies([count]):  # where there is none, none is taken
+            tensors = take()
         found = {}
-        for name, tensor in zip(lent.made, take(), strict=True):
+        for name, tensor in zip(lent.made, tensors, strict=True):
             flat = tf.reshape(tensor, (-1,)) if len(spec[name].shape) == 1 else tensor
             found[name] = tf.cast(flat if batches.full else flat[:count], spec[name].dtype)
             found[name].set_shape(spec[name].shape)
         if "valid" in spec:
             found["valid"] = tf.range(batches.batch_size, dtype=tf.int64) < count
-        return batches.pick(found)
+        return tf.nest.flatten(batches.pick(found))
 
-    epochs = tf.data.Dataset.from_generator(counts, output_signature=tf.TensorSpec((), tf.int64))
-    return _in_step(epochs.map(batch))
+    return _generated(counts, [tf.TensorSpec((), tf.int64)], batches.pick(spec), then=batch)

@@ -25,7 +25,7 @@ class TorchAdapter(Adapter):
         return Device(torch.cuda.current_device()) if torch.cuda.is_available() else Device()
 
     def convert(self, tensor: DaliTensor, dtype: np.dtype[Any]) -> torch.Tensor:
-        return torch.from_dlpack(tensor)
+        return torch.utils.dlpack.from_dlpack(tensor)
 
     def to_numpy(self, tensor: Any) -> npt.NDArray[Any]:
         return np.asarray(tensor.cpu().numpy())

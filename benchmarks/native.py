@@ -1,17 +1,20 @@
 """Throughput of `native()` against DALI's own iterator over the same pipeline, and of TensorFlow's against tf.data's own.
 
-    python benchmarks/native.py [--frameworks torch,tensorflow,jax] [--rounds 40]
+    python benchmarks/native.py [--jobs torch,tensorflow,jax,mxnet,paddle,tf.data] [--rounds 24]
 
 The pipeline is DALI's usual one for training: its file reader, decoding with a random crop, a resize to 224, flip,
-normalisation. Both sides run epochs of it in turn. Two pipelines that are alike may differ by some percent, so both are
-made anew every four rounds, and the ratio is taken pair by pair, of wall time and of the processor time of all threads. Each
-framework runs in a process of its own.
+normalisation. Both sides run epochs of 16 batches in turn. Two pipelines that are alike may differ by some percent, so both
+are made anew every four rounds, and the ratio is taken pair by pair, of wall time and of the processor time of all threads.
+Each job runs in a process of its own.
+
+For MXNet and Paddle, for which DALI has no iterator on a CPU, the drop-in iterators run against DALI's for PyTorch.
 
 The last row is another job: the loader's planned recipe as a `tf.data.Dataset`, against tf.data's own operators for the same
 (decode_and_crop_jpeg of a distorted box, resize, flip, normalise).
 """
 
 import argparse
+import importlib
 import json
 import os
 import statistics
@@ -27,7 +30,7 @@ from rich.table import Table
 
 import portaloader
 
-BATCH, IMAGES, SIZE, AFRESH = 64, 256, 224, 4
+BATCH, IMAGES, SIZE, AFRESH = 64, 1024, 224, 4
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 OURS, THEIRS = "ours", "theirs"
 THREADS = len(os.sched_getaffinity(0))
@@ -50,6 +53,8 @@ def training_pipeline():
 
 
 def ours(framework, files):
+    if framework in {"mxnet", "paddle"}:
+        return generic(framework, files)
     loader = portaloader.get_loader(
         pipeline=training_pipeline(), files=files, framework=framework, device="cpu", last_batch="drop"
     )
@@ -62,10 +67,8 @@ def ours(framework, files):
 
 
 def theirs(framework, files):
-    from nvidia.dali.plugin.base_iterator import LastBatchPolicy
-
-    pipe = training_pipeline()(files=files)
     if framework == "tensorflow":
+        pipe = training_pipeline()(files=files)
         import tensorflow as tf
         from nvidia.dali.plugin.tf import DALIDataset
 
@@ -74,12 +77,18 @@ def theirs(framework, files):
                 DALIDataset(pipe, batch_size=BATCH, num_threads=THREADS, device_id=None, output_dtypes=(tf.float32, tf.int32))
             )
         return lambda: sum(1 for _ in (next(endless) for _ in range(len(files) // BATCH)))
-    if framework == "jax":
-        from nvidia.dali.plugin.jax import DALIGenericIterator
-    else:
-        from nvidia.dali.plugin.pytorch import DALIGenericIterator
-    policy = LastBatchPolicy.DROP
-    batches = DALIGenericIterator([pipe], ["image", "label"], reader_name="reader", auto_reset=True, last_batch_policy=policy)
+    return generic("jax" if framework == "jax" else "pytorch", files)
+
+
+def generic(plugin, files):
+    """DALI's iterator for a framework, or the drop-in with its name."""
+    from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+
+    found = "portaloader.compat.plugin" if plugin in {"mxnet", "paddle"} else "nvidia.dali.plugin"
+    names = [("image", "data"), ("label", "label")] if plugin == "mxnet" else ["image", "label"]
+    kind = importlib.import_module(f"{found}.{plugin}").DALIGenericIterator
+    options = {"reader_name": "reader", "auto_reset": True, "last_batch_policy": LastBatchPolicy.DROP}
+    batches = kind([training_pipeline()(files=files)], names, **options)
     return lambda: sum(1 for _ in batches)
 
 
@@ -144,21 +153,22 @@ def measure(job, files, rounds):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--frameworks", default="torch,tensorflow,jax,tf.data")
-    parser.add_argument("--rounds", type=int, default=40)
+    parser.add_argument("--jobs", default="torch,tensorflow,jax,mxnet,paddle,tf.data")
+    parser.add_argument("--rounds", type=int, default=24)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     parser.add_argument("--folder", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:
-        files = sorted(str(file) for file in Path(options.folder).glob("*.jpg"))[:IMAGES]
+        files = sorted(str(file) for file in Path(options.folder).glob("*.jpg"))
+        files = (files * IMAGES)[:IMAGES]
         print(json.dumps(measure(options.worker, files, options.rounds)))
         return
-    table = Table(title="images/s of native() / DALI's own iterator (last row: tf.data's own pipeline)")
+    table = Table(title="images/s of native() / DALI's own iterator")
     for column in ("", "theirs, images/s", "ratio: median", "quartiles", "extremes", "CPU time: median"):
         table.add_column(column, justify="right" if column else "left")
     with tempfile.TemporaryDirectory() as folder:
         photographs(Path(folder))
-        for name in options.frameworks.split(","):
+        for name in options.jobs.split(","):
             command = [sys.executable, __file__, "--worker", name, "--folder", folder, "--rounds", str(options.rounds)]
             done = subprocess.run(command, capture_output=True, text=True, check=True)
             pairs = json.loads(done.stdout.splitlines()[-1])

@@ -57,7 +57,7 @@ def main(epochs: int) -> float:
         for batch in train:
             loss = nn.functional.cross_entropy(model(batch["image"]), batch["label"])
             optimizer.zero_grad()
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             schedule.step()
     found = accuracy(model, held_back)

@@ -1,6 +1,6 @@
 """Train a ResNet in PaddlePaddle. A diff of this file and another ``train_*.py`` shows only the framework.
 
-python -m portaloader.examples.train_paddle                                  # on the bundled samples
+python -m portaloader.examples.train_paddle --width 16    # on the bundled samples: a narrow one learns them in a minute
 python -m portaloader.examples.train_paddle --data train --held-back val --depth 50 --size 224 --batch-size 256 --amp
 """
 
@@ -10,7 +10,9 @@ import paddle
 from paddle import Tensor, nn
 from paddle.nn.initializer import Constant, KaimingNormal
 
-from portaloader.examples.training import MOMENTUM, STEM, WEIGHT_DECAY, Convolution, Job, Residual, main
+from portaloader.errors import ArgumentError
+
+from .training import MOMENTUM, WEIGHT_DECAY, Convolution, Job, Layers, Residual, main
 
 
 class Normalised(nn.Sequential):  # type: ignore[misc]
@@ -41,11 +43,11 @@ class Block(nn.Layer):  # type: ignore[misc]
 class ResNet(nn.Layer):  # type: ignore[misc]
     """Images (batch, 3, size, size) to one score for each class."""
 
-    def __init__(self, blocks: tuple[Residual, ...], classes: int) -> None:
+    def __init__(self, plan: Layers) -> None:
         super().__init__()
-        self.stem = nn.Sequential(Normalised(STEM), nn.MaxPool2D(3, 2, 1))
-        self.blocks = nn.Sequential(*map(Block, blocks))
-        self.head = nn.Linear(blocks[-1].row[-1].after, classes)
+        self.stem = nn.Sequential(Normalised(plan.stem), nn.MaxPool2D(3, 2, 1))
+        self.blocks = nn.Sequential(*map(Block, plan.blocks))
+        self.head = nn.Linear(plan.blocks[-1].row[-1].after, plan.classes)
 
     def forward(self, image: Tensor) -> Tensor:
         """The blocks' mean over the image decides."""
@@ -56,9 +58,11 @@ class Trainer:
     """The network and its optimizer."""
 
     def __init__(self, job: Job) -> None:
+        if job.mixed and job.device.ordinal is None:
+            raise ArgumentError("--amp was asked for, and Paddle computes in mixed precision on a GPU only.")
         paddle.seed(job.seed)
         paddle.device.set_device("cpu" if job.device.ordinal is None else f"gpu:{job.device.ordinal}")
-        self.network = ResNet(job.blocks, job.classes)
+        self.network = ResNet(job.layers)
         weights = [weight for weight in self.network.parameters() if not weight.stop_gradient]
         self.parameters = sum(weight.size for weight in weights)
         self.optimizer = paddle.optimizer.Momentum(0.0, MOMENTUM, weights, weight_decay=WEIGHT_DECAY)

@@ -1,6 +1,6 @@
 """Train a ResNet in TensorFlow. A diff of this file and another ``train_*.py`` shows only the framework.
 
-python -m portaloader.examples.train_tensorflow                              # on the bundled samples
+python -m portaloader.examples.train_tensorflow --width 16    # on the bundled samples: a narrow one learns them in a minute
 python -m portaloader.examples.train_tensorflow --data train --held-back val --depth 50 --size 224 --batch-size 256 --amp
 """
 
@@ -12,7 +12,7 @@ import tensorflow as tf
 from tensorflow import Tensor, keras
 from tensorflow.keras import layers
 
-from portaloader.examples.training import MOMENTUM, STEM, WEIGHT_DECAY, Convolution, Job, Residual, main
+from .training import MOMENTUM, WEIGHT_DECAY, Convolution, Job, Layers, Residual, main
 
 
 class Normalised(keras.Sequential):  # type: ignore[misc]
@@ -43,11 +43,11 @@ class Block(keras.Model):  # type: ignore[misc]
 class ResNet(keras.Model):  # type: ignore[misc]
     """Images (batch, 3, size, size) to one score for each class."""
 
-    def __init__(self, blocks: tuple[Residual, ...], classes: int) -> None:
+    def __init__(self, plan: Layers) -> None:
         super().__init__()
-        self.stem = keras.Sequential([Normalised(STEM), layers.ZeroPadding2D(1), layers.MaxPool2D(3, 2)])
-        self.blocks = keras.Sequential([Block(block) for block in blocks])
-        self.head = layers.Dense(classes, dtype="float32")
+        self.stem = keras.Sequential([Normalised(plan.stem), layers.ZeroPadding2D(1), layers.MaxPool2D(3, 2)])
+        self.blocks = keras.Sequential([Block(block) for block in plan.blocks])
+        self.head = layers.Dense(plan.classes, dtype="float32")
 
     def call(self, image: Tensor, training: bool = False) -> Tensor:
         """The blocks' mean over the image decides."""
@@ -64,7 +64,7 @@ class Trainer:
         keras.mixed_precision.set_global_policy("mixed_bfloat16" if job.mixed else "float32")
         self.device = "/CPU:0" if job.device.ordinal is None else f"/GPU:{job.device.ordinal}"
         with tf.device(self.device):
-            self.network = ResNet(job.blocks, job.classes)
+            self.network = ResNet(job.layers)
             self.network(tf.zeros((1, 3, 32, 32)), training=False)  # makes the weights
             self.optimizer = keras.optimizers.SGD(0.0, MOMENTUM)
             self.optimizer.build(self.network.trainable_variables)

@@ -1,6 +1,6 @@
 """Train a ResNet in PyTorch. A diff of this file and another ``train_*.py`` shows only the framework.
 
-python -m portaloader.examples.train_torch                                   # on the bundled samples
+python -m portaloader.examples.train_torch --width 16    # on the bundled samples: a narrow one learns them in a minute
 python -m portaloader.examples.train_torch --data train --held-back val --depth 50 --size 224 --batch-size 256 --amp
 """
 
@@ -9,7 +9,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from portaloader.examples.training import MOMENTUM, STEM, WEIGHT_DECAY, Convolution, Job, Residual, main
+from .training import MOMENTUM, WEIGHT_DECAY, Convolution, Job, Layers, Residual, main
 
 
 class Normalised(nn.Sequential):
@@ -39,11 +39,11 @@ class Block(nn.Module):
 class ResNet(nn.Module):
     """Images (batch, 3, size, size) to one score for each class."""
 
-    def __init__(self, blocks: tuple[Residual, ...], classes: int) -> None:
+    def __init__(self, plan: Layers) -> None:
         super().__init__()
-        self.stem = nn.Sequential(Normalised(STEM), nn.MaxPool2d(3, 2, 1))
-        self.blocks = nn.Sequential(*map(Block, blocks))
-        self.head = nn.Linear(blocks[-1].row[-1].after, classes)
+        self.stem = nn.Sequential(Normalised(plan.stem), nn.MaxPool2d(3, 2, 1))
+        self.blocks = nn.Sequential(*map(Block, plan.blocks))
+        self.head = nn.Linear(plan.blocks[-1].row[-1].after, plan.classes)
 
     def forward(self, image: Tensor) -> Tensor:
         """The blocks' mean over the image decides."""
@@ -57,7 +57,8 @@ class Trainer:
     def __init__(self, job: Job) -> None:
         torch.manual_seed(job.seed)
         device = torch.device("cpu" if job.device.ordinal is None else f"cuda:{job.device.ordinal}")
-        self.network = ResNet(job.blocks, job.classes).to(device, memory_format=torch.channels_last)
+        self.network = ResNet(job.layers).to(device)
+        self.network.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         weights = list(self.network.parameters())
         self.parameters = sum(weight.numel() for weight in weights)
         self.optimizer = torch.optim.SGD(weights, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
@@ -74,7 +75,7 @@ class Trainer:
         with self.precision:
             scores = self.network(batch["image"])
             loss = nn.functional.cross_entropy(scores, batch["label"])
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         self.optimizer.step()
         return loss.detach(), (scores.argmax(1) == batch["label"]).sum()
 

@@ -54,32 +54,43 @@ class Residual(NamedTuple):
     shortcut: Convolution | None
 
 
-STEM = Convolution(3, 64, 7, 2)
+class Layers(NamedTuple):
+    """A ResNet: the stem and a pooling 3 x 3 with stride 2, the blocks, the mean over the image, a linear layer."""
+
+    stem: Convolution
+    blocks: tuple[Residual, ...]
+    classes: int
 
 
-def residuals(depth: int) -> tuple[Residual, ...]:
-    """The blocks of a ResNet (K. He et al., CVPR 2016), each of which begins as the identity (P. Goyal et al., 2017)."""
-    blocks, before = [], STEM.after
+def resnet(depth: int, width: int, classes: int) -> Layers:
+    """The layers of a ResNet (K. He et al., CVPR 2016); each block begins as the identity (P. Goyal et al., 2017).
+
+    Args:
+        depth: 18 or 50.
+        width: the stem's channels, 64 in the paper; every other layer has a multiple of them.
+        classes: how many.
+    """
+    stem = Convolution(3, width, 7, 2)
+    blocks, before = [], stem.after
     for stage, number in enumerate({18: (2, 2, 2, 2), 50: (3, 4, 6, 3)}[depth]):
-        width = 64 << stage
-        after = width if depth == 18 else 4 * width
+        inner = width << stage
+        after = inner if depth == 18 else 4 * inner
         for position in range(number):
             stride = 2 if stage > 0 and position == 0 else 1
-            row = [Convolution(before, width, 3, stride), Convolution(width, after, 3, gain=0.0, relu=False)]
+            row = [Convolution(before, inner, 3, stride), Convolution(inner, after, 3, gain=0.0, relu=False)]
             if depth == 50:
-                row[:1] = [Convolution(before, width, 1), Convolution(width, width, 3, stride)]
-                row[-1] = Convolution(width, after, 1, gain=0.0, relu=False)
+                row[:1] = [Convolution(before, inner, 1), Convolution(inner, inner, 3, stride)]
+                row[-1] = Convolution(inner, after, 1, gain=0.0, relu=False)
             beside = Convolution(before, after, 1, stride, relu=False) if stride > 1 or before != after else None
             blocks.append(Residual(tuple(row), beside))
             before = after
-    return tuple(blocks)
+    return Layers(stem, tuple(blocks), classes)
 
 
 class Job(NamedTuple):
     """What a trainer is asked for."""
 
-    blocks: tuple[Residual, ...]
-    classes: int
+    layers: Layers
     seed: int
     mixed: bool
     """Whether to compute in bfloat16 or float16 where that is safe, and keep the weights in float32."""
@@ -110,11 +121,12 @@ def flags(framework: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=samples("train"), help="FOLDER/CLASS/*.jpg; default: bundled samples")
     parser.add_argument("--held-back", type=Path, default=samples("held_back"), help="the same classes, to measure accuracy")
     parser.add_argument("--depth", type=int, choices=[18, 50], default=18, help="of the ResNet")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--width", type=int, default=64, help="channels of its first layer; fewer are faster")
+    parser.add_argument("--epochs", type=int, default=20)
     parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--size", type=int, default=48, help="height and width of the images, pixels")
-    parser.add_argument("--crop", type=float, default=0.25, help="the least share of an image that a random crop has")
-    parser.add_argument("--lr", type=float, default=0.05, help="the greatest learning rate")
+    parser.add_argument("--size", type=int, default=96, help="height and width of the images, pixels")
+    parser.add_argument("--crop", type=float, default=0.5, help="the least share of an image that a random crop has")
+    parser.add_argument("--lr", type=float, default=0.1, help="the greatest learning rate")
     parser.add_argument("--seed", type=int, default=0, help="of the stream, and of the network's first weights")
     parser.add_argument("--amp", action="store_true", help="mixed precision")
     parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto", help="of the batches and the network")
@@ -173,7 +185,7 @@ def run(
             f"both are folders with the same classes: FOLDER/CLASS/*.jpg."
         )
     device = train.adapter.device
-    trainer = make(Job(residuals(options.depth), len(classes), options.seed, options.amp, device))
+    trainer = make(Job(resnet(options.depth, options.width, len(classes)), options.seed, options.amp, device))
     console = Console(soft_wrap=True, highlight=False)
     console.print(f"ResNet-{options.depth} in {train.framework}, {trainer.parameters:,} parameters, on {device}")
     if options.synthetic:

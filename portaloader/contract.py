@@ -139,15 +139,12 @@ class Batches(ABC):
         """What the pipeline makes, looked up at one sample."""
 
     @abstractmethod
-    def lend(
-        self, names: tuple[str, ...], refused: Collection[np.dtype[Any]], endless: bool
-    ) -> LentGraph | LentPipeline | None:
+    def lend(self, names: tuple[str, ...], refused: Collection[np.dtype[Any]]) -> LentGraph | LentPipeline | None:
         """The graph with these outputs in this order, to be run by something else; None where it cannot give the stream.
 
         Args:
             names: not looked at where the pipeline is endless: it has all its outputs then.
             refused: dtypes that it cannot give.
-            endless: whether a pipeline with readers of its own is of use.
         """
 
 

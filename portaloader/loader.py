@@ -105,8 +105,8 @@ class Loader(Generic[T]):
         """The framework's own kind of data set, over the same stream: iterating it iterates this loader.
 
         torch: an ``IterableDataset`` for ``DataLoader(..., batch_size=None)`` · tensorflow: a ``tf.data.Dataset`` · mxnet: a
-        ``DataIter``, with ``style="gluon"`` a ``gluon.data.DataLoader`` · paddle: an ``IterableDataset`` for
-        ``DataLoader(..., batch_size=None)`` · jax: an iterable, with ``sharding=`` of arrays that lie over several devices ·
+        ``DataIter``, with ``style="gluon"`` a ``gluon.data.DataLoader`` · paddle: a
+        ``DataLoader`` · jax: an iterable, with ``sharding=`` of arrays that lie over several devices ·
         numpy: an iterable. See "Native containers" in docs/guarantees.md.
 
         Args:

@@ -46,15 +46,13 @@ class LoaderBatches(Batches):
     def outputs(self) -> Mapping[str, Output]:
         return self._loader._stream.outputs()
 
-    def lend(
-        self, names: tuple[str, ...], refused: Collection[np.dtype[Any]], endless: bool
-    ) -> LentGraph | LentPipeline | None:
+    def lend(self, names: tuple[str, ...], refused: Collection[np.dtype[Any]]) -> LentGraph | LentPipeline | None:
         stream = self._loader._stream
         if isinstance(stream, PlannedStream):
             made = self.outputs()
             graph = None if any(made[name].dtype in refused for name in names) else stream.open_graph(names)
             return _PlannedGraph(self._loader, stream, graph, made) if graph else None
-        if endless and isinstance(stream, DaliStream):
+        if isinstance(stream, DaliStream):
             tally = stream.lend(refused)
             return _CountedPipeline(self._loader, stream, tally) if tally else None
         return None

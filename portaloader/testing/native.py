@@ -42,8 +42,8 @@ class NativeContract(LoaderTests):
         for found, batch in zip(self.native_epoch(native), theirs, strict=True):
             wanted = {name: batch[name] for name in names}
             assert [type(tensor) for tensor in found] == [type(tensor) for tensor in wanted.values()]
-            where = [mine.adapter.device_of(tensor) for tensor in found]
-            assert where == [theirs.adapter.device_of(tensor) for tensor in wanted.values()]
+            for name, tensor in zip(names, found, strict=True):  # what the pipeline left on the host may be with the rest
+                assert mine.adapter.device_of(tensor) in (theirs.adapter.device_of(wanted[name]), mine.adapter.device)
             assert_equal(as_numpy(mine, dict(zip(names, found, strict=True))), as_numpy(theirs, wanted))
             number += 1
         return number

@@ -1,8 +1,7 @@
-"""The trainers of all frameworks: the same flags and parts, and the same batches in every epoch."""
+"""The trainers of all frameworks: the same flags and parts, the same batches in every epoch, and all of them learn."""
 
 import ast
 import json
-import math
 import subprocess
 import sys
 from pathlib import Path
@@ -33,33 +32,59 @@ def data(tmp_path_factory):
     return folder
 
 
-def train(framework, data, *flags):
-    report = data / f"{framework}.json"
+def started(framework, *flags):
     command = [sys.executable, "-W", "ignore", "-m", f"portaloader.examples.train_{framework}", "--device", "cpu"]
-    command += ["--data", str(data / "train"), "--held-back", str(data / "held_back"), "--size", "32", "--batch-size", "8"]
-    done = subprocess.run(
-        [*command, "--report", str(report), *flags], capture_output=True, text=True, timeout=280, check=False
-    )
+    return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=280, check=False)
+
+
+def train(framework, folder, *flags):
+    """What a trainer reports and prints; the report goes into the folder."""
+    report = folder / f"{framework}.json"
+    done = started(framework, "--report", str(report), *flags)
     assert done.returncode == 0, done.stdout + done.stderr
     return json.loads(report.read_text()), done.stdout
 
 
-def test_each_sees_the_same_batches(frameworks, data):
+def small(data):
+    return "--data", str(data / "train"), "--held-back", str(data / "held_back"), "--size", "32", "--batch-size", "8"
+
+
+@pytest.mark.timeout(1500)  # every framework trains for most of a minute
+def test_each_learns_from_the_same_batches(frameworks, tmp_path):
     assert frameworks
-    found = {name: train(name, data, "--epochs", "2", "--lr", "0.01") for name in frameworks}
+    found = {name: train(name, tmp_path, "--width", "16") for name in frameworks}
     for name, (report, printed) in found.items():
-        first, second = report["epochs"]
-        assert first["digest"] != second["digest"], name
-        assert all(f"stream {epoch['digest'][:16]}" in printed for epoch in (first, second)), name
-        assert all(math.isfinite(epoch["loss"]) and epoch["images_per_second"] > 0 for epoch in (first, second)), name
+        epochs = report["epochs"]
+        assert epochs[-1]["held_back"] > 0.7, f"{name}: {printed}"  # by chance 0.2
+        assert epochs[-1]["loss"] < 0.7 * epochs[0]["loss"], f"{name}: {printed}"
+        assert len({epoch["digest"] for epoch in epochs}) == len(epochs) == 20, name
+        assert all(f"stream {epoch['digest'][:16]}" in printed for epoch in epochs), name
+        assert all(epoch["images_per_second"] > 0 for epoch in epochs), name
     reports = [report for report, _ in found.values()]
     assert len({tuple(epoch["digest"] for epoch in report["epochs"]) for report in reports}) == 1
     assert len({report["parameters"] for report in reports}) == 1
 
 
+def test_mixed_precision_of_the_deeper_network(frameworks, data):
+    for name in frameworks:
+        flags = (*small(data), "--depth", "50", "--width", "16", "--epochs", "1", "--lr", "0.01")
+        plain, _ = train(name, data, *flags)
+        if name == "paddle":
+            done = started(name, *flags, "--amp")
+            assert done.returncode == 2
+            assert "Paddle computes in mixed precision on a GPU only" in done.stderr
+            continue
+        mixed, _ = train(name, data, *flags, "--amp")
+        losses = [report["epochs"][0]["loss"] for report in (plain, mixed)]
+        assert losses[0] != losses[1], name
+        assert losses[1] == pytest.approx(losses[0], rel=0.1), name
+        assert plain["epochs"][0]["digest"] == mixed["epochs"][0]["digest"]
+        assert plain["parameters"] == mixed["parameters"]
+
+
 def test_the_bound(frameworks, data):
     for name in frameworks:
-        report, printed = train(name, data, "--synthetic", "2")
+        report, printed = train(name, data, *small(data), "--synthetic", "2")
         assert report["bound"] > 0
         assert f"bound: {report['bound']:.1f} images/s" in printed
 
