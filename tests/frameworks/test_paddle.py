@@ -107,8 +107,10 @@ def test_model_fit():
 @copied
 def test_model_evaluate_and_predict():
     made, _ = model()
+    # Two loaders, since an epoch has crops of its own.
     with loader(shuffle=False) as check:
         found = made.evaluate(check.native("image", "label"), verbose=0)
+    with loader(shuffle=False) as check:
         (outputs,) = made.predict(check.native("image"), verbose=0, stack_outputs=True)
     assert outputs.shape == (22, 7)
     with loader("numpy", shuffle=False) as other:
