@@ -15,7 +15,7 @@ from portaloader.errors import ArgumentError
 
 
 class TorchAdapter(Adapter):
-    """Zero-copy. On a GPU, PyTorch's current stream is made to wait for DALI's, and the host is not."""
+    """Zero-copy. On a GPU the host waits for DALI."""
 
     name = "torch"
     tensor_type = torch.Tensor

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterable
 from functools import lru_cache
 from types import ModuleType
+from typing import Any
 
 from portaloader.errors import DaliError, DeviceError
 
 MINIMUM = (2, 0)
 """The first release whose default executor hands over tensors that stay valid while they are held."""
 INSTALL = "pip install nvidia-dali-cuda120"
+_VIEWS = {"Reshape", "Reinterpret", "Squeeze", "ExpandDims", "PerFrame", "_conditional__Split", "_conditional__Merge"}
+"""Operators whose output may be the memory of an input."""
 
 
 @lru_cache(maxsize=1)
@@ -56,3 +60,34 @@ def check_gpu(ordinal: int) -> None:
 def cpu_count() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def shared_outputs(nodes: Iterable[Any]) -> set[int]:
+    """Which outputs of a graph, by their positions, have to be copied before somebody may write into a batch.
+
+    A constant is the same memory in every batch, and so is a view of it; two outputs may be one node, or views of it.
+    """
+    found, seen = set(), set[Any]()
+    for position, node in enumerate(nodes):
+        origins = _origins(node)
+        if origins & seen or any(_schema(operator) == "Constant" for operator, _ in origins):
+            found.add(position)
+        seen |= origins
+    return found
+
+
+def shared_outputs_of(pipe: Any) -> set[int]:
+    """The :func:`shared_outputs` of a pipeline that was built; all, where its graph is not known, as of a serialized one."""
+    nodes = getattr(pipe, "_graph_outputs", None)
+    return set(range(pipe.num_outputs)) if nodes is None else shared_outputs(nodes)
+
+
+def _origins(node: Any) -> set[tuple[Any, int]]:
+    """Where a node's memory may come from: operators, each with the number of its output."""
+    if _schema(node.source) not in _VIEWS:
+        return {(node.source, node.index)}
+    return {origin for made in node.source.inputs for origin in _origins(made)}
+
+
+def _schema(operator: Any) -> str:
+    return str(getattr(getattr(operator, "_op", None), "schema_name", ""))

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from portaloader.contract import DaliTensorList, LastBatch, Output, Shard, check_last_batch
-from portaloader.dali import import_dali
+from portaloader.dali import import_dali, shared_outputs_of
 from portaloader.errors import ArgumentError, LengthError, LoaderError, PipelineRunError, PlanError, StateError
 from portaloader.stream import Stream, describe
 
@@ -46,6 +46,7 @@ class DaliStream(Stream):
         self._check_reader()
         self.names = (*_names(pipe, outputs), *(["valid"] if last_batch == "pad" else []))
         self._iterator: Any = self._counted(pipe)
+        self._shared = shared_outputs_of(pipe)
         self._tally: Tally | None = None
         self._peeked: tuple[int, tuple[DaliTensorList, ...]] | None = None
         self._made: dict[str, Output] | None = None
@@ -121,6 +122,7 @@ class DaliStream(Stream):
         outputs, count = self._run()
         if self._last_batch == "drop" and self._reader is None and count < self.batch_size:
             return self.next()
+        outputs = [_copy(output) if place in self._shared else output for place, output in enumerate(outputs)]
         if self._last_batch == "pad":
             batch = (*map(_scalars, outputs), _list(np.arange(self.batch_size) < count))
             count = self.batch_size
@@ -278,9 +280,12 @@ def _names(pipe: Any, asked: Sequence[str] | None) -> Sequence[str]:
 
 def _first(output: Any, count: int) -> Any:
     """The first samples of a batch."""
-    if count == len(output):
-        return output
-    return type(output)([output[i] for i in range(count)], output.layout() or "")
+    return output if count == len(output) else _copy(output, count)
+
+
+def _copy(output: Any, count: int | None = None) -> Any:
+    """A batch, or its first samples, in memory of its own."""
+    return type(output)([output[i] for i in range(len(output) if count is None else count)], output.layout() or "")
 
 
 def _scalars(output: Any) -> Any:

@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from portaloader import keyed
 from portaloader.contract import Device
-from portaloader.dali import check_gpu, import_dali
+from portaloader.dali import check_gpu, import_dali, shared_outputs
 from portaloader.errors import PipelineError, PortaloaderError, SampleError
 from portaloader.pipelines import Draw, Node, Pipeline, Sample, tracing
 from portaloader.plan import Rows
@@ -178,8 +178,7 @@ class Graph:
             sample = Sample(source.fields, settings.device.kind, self._read)
             outputs |= definition.trace(sample, arguments)
             self.names = tuple(outputs) if keep is None else tuple(keep)
-            nodes = [outputs[name] for name in self.names]
-            self.pipe.set_outputs(*(n.gpu() for n in nodes) if settings.device.kind == "gpu" else nodes)
+            self.pipe.set_outputs(*self._handed_over([outputs[name] for name in self.names]))
         try:
             self.pipe.build()
         except Exception as error:
@@ -195,6 +194,14 @@ class Graph:
 
         names = (getattr(op._op, "schema_name", "") for op in self.pipe._ops)
         return sorted({name for name in names if name and GetSchema(name).HasRandomSeedArg()})
+
+    def _handed_over(self, nodes: Sequence[Node]) -> list[Node]:
+        """The outputs where they are wanted, each in memory of its own."""
+        from nvidia.dali import fn
+
+        shared = shared_outputs(nodes)
+        nodes = [fn.copy(node) if position in shared else node for position, node in enumerate(nodes)]
+        return [node.gpu() for node in nodes] if self.settings.device.kind == "gpu" else nodes
 
     def _read(self, name: str) -> Node:
         """The node of a field, made when it is first asked for."""

@@ -9,7 +9,7 @@ import pytest
 
 import portaloader
 from portaloader.loader import Loader
-from portaloader.testing.helpers import sample_files
+from portaloader.testing.helpers import as_numpy, sample_files
 
 READERS = 10  # files
 
@@ -62,3 +62,15 @@ class LoaderTests:
         """A loader of :func:`numbered`."""
         function = numbered(device="mixed" if self.device == "gpu" else "cpu")
         return self.loader(None, function, framework, **options)
+
+    def check_own_memory(self, loader: Loader[Any]) -> None:
+        """Of a loader of :func:`~portaloader.testing.helpers.views_of` six values, one by one: no two tensors share memory."""
+        held = [batch for _ in range(2) for batch in loader]
+        assert len(held) == 12
+        for i, batch in enumerate(held):
+            found = {name: values.ravel().tolist() for name, values in as_numpy(loader, batch).items() if name != "id"}
+            value = [i % 6, i % 6 + 1, i % 6 + 2]
+            assert found == {"value": value, "again": value, "row": value, "pair": [1, 2], "one": [1]}
+        pointers = [loader.adapter.data_pointer(tensor) for batch in held for tensor in batch.values()]
+        if None not in pointers:  # where the framework shows them
+            assert len(set(pointers)) == len(pointers)

@@ -16,7 +16,7 @@ from portaloader.contract import Device
 from portaloader.errors import DtypeError, LoaderError, RaggedError, SampleError
 from portaloader.loader import Loader
 from portaloader.testing.dali_pipelines import DaliPipelineContract
-from portaloader.testing.helpers import Numbers, as_numpy, assert_equal, passed_through, sample_files
+from portaloader.testing.helpers import Numbers, as_numpy, assert_equal, passed_through, sample_files, views
 from portaloader.testing.native import NativeContract
 
 SMALL: dict[str, Any] = {"size": 32, "batch_size": 8, "num_threads": 2}
@@ -111,6 +111,10 @@ class AdapterContract(DaliPipelineContract, NativeContract):
             return  # copied to the host, as it says
         assert len(pointers) == len(loader)
         assert all(mine in (None, dalis) for mine, dalis in pointers)
+
+    def test_each_output_has_memory_of_its_own(self) -> None:
+        items = [{"value": np.arange(3, dtype=np.float32) + i} for i in range(6)]
+        self.check_own_memory(self.loader(items, views, batch_size=1, shuffle=False))
 
     def test_held_batches_do_not_change(self) -> None:
         loader = self.loader(sample_files(40), size=8, batch_size=2, num_threads=2)

@@ -10,7 +10,7 @@ import pytest
 from portaloader.errors import LengthError
 from portaloader.loader import Loader
 from portaloader.testing.base import READERS, LoaderTests
-from portaloader.testing.helpers import as_numpy, assert_equal
+from portaloader.testing.helpers import as_numpy, assert_equal, views_of
 
 
 class DaliPipelineContract(LoaderTests):
@@ -83,6 +83,16 @@ class DaliPipelineContract(LoaderTests):
         assert len(held) == 30
         for batch, copy in held:
             assert_equal(as_numpy(loader, batch), copy)
+
+    def test_each_output_of_a_dali_pipeline_has_memory_of_its_own(self) -> None:
+        from nvidia.dali import fn, pipeline_def
+
+        @pipeline_def(batch_size=1, num_threads=1)  # type: ignore[untyped-decorator]
+        def fed() -> Any:
+            values = [np.arange(3, dtype=np.float32) + i for i in range(6)]
+            return tuple(views_of(fn.external_source(source=values, batch=False, cycle="raise")).values())
+
+        self.check_own_memory(self.loader(None, fed, outputs=["value", "again", "row", "pair", "one"]))
 
     def test_external_source_ends_the_epoch(self) -> None:
         from nvidia.dali import fn, pipeline_def

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import numpy.typing as npt
 
 from portaloader import samples
@@ -35,6 +36,21 @@ def assert_equal(found: dict[str, npt.NDArray[Any]], wanted: dict[str, npt.NDArr
 def passed_through(sample: Sample) -> dict[str, Node]:
     """Every field as it is."""
     return {name: sample[name] for name in sample}
+
+
+def views_of(value: Node) -> dict[str, Node]:
+    """Outputs that DALI has in one place: a node twice and a view of it, constants, which it keeps, and views of them."""
+    from nvidia.dali import fn, types
+
+    constant = types.Constant(np.array([1, 2], np.float32))
+    row, pair = fn.reshape(value, shape=[1, 3]), fn.expand_dims(constant, axes=0)
+    return {"value": value, "again": value, "row": row, "pair": pair, "one": fn.constant(fdata=[1.0])}
+
+
+@pipeline
+def views(sample: Sample) -> dict[str, Node]:
+    """:func:`views_of` the field ``value``."""
+    return views_of(sample["value"])
 
 
 class Numbers:

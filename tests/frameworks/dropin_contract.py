@@ -263,12 +263,40 @@ class DropInContract:
             self.iterator(fed(Fed(label, batches=0), Fed(label, batches=0)))
 
     def test_pipelines_that_run_already(self, paths):
-        ran, iterated, twice = (numbers(paths) for _ in range(3))
+        ran, asked, twice = (numbers(paths) for _ in range(3))
         ran.run()
-        self.iterator(iterated, reader_name="numbers")
-        for pipes in (ran, iterated, [twice, twice]):
-            with pytest.raises(ArgumentError, match=r"runs already \(by run\(\), in an iterator, or here twice\); make one"):
+        asked.schedule_run()
+        asked.outputs()
+        for pipes in (ran, asked, [twice, twice]):
+            with pytest.raises(ArgumentError, match=r"runs already, by run\(\) or outputs\(\), or is here twice; make one"):
                 self.iterator(pipes, reader_name="numbers")
+
+    def test_a_pipeline_of_an_iterator_before(self, paths):
+        pipe = numbers(paths)
+        for _ in range(3):
+            made = self.iterator(pipe, reader_name="numbers", last_batch_policy=PARTIAL)
+            assert [self.labels(batch) for batch in made] == [[[0, 1, 2, 3]], [[4, 5, 6, 7]], [[8, 9]]]
+
+    @pytest.mark.parametrize("dynamic", [True, False])
+    @pytest.mark.parametrize("serialized", [True, False])
+    def test_outputs_have_memory_of_their_own(self, paths, dynamic, serialized):
+        @pipeline_def(batch_size=1, num_threads=1, device_id=None, exec_dynamic=dynamic)
+        def pipe():
+            constant = types.Constant(np.array([1, 2], np.float32))
+            value = fn.cast(fn.readers.file(files=paths[:6], name="six")[0], dtype=types.FLOAT)
+            row, pair = fn.reshape(value, shape=[1, 3]), fn.expand_dims(constant, axes=0)
+            return value - constant[0], constant, value, value, row, pair
+
+        made = Pipeline.deserialize(pipe().serialize(), exec_dynamic=dynamic) if serialized else pipe()
+        batches = list(self.iterator(made, names="abcdef", reader_name="six"))
+        assert len(batches) == 6
+        arrays = [array for batch in batches for array in self.arrays(batch[0])[0]]
+        assert len({self.pointer(array) for array in arrays}) == len(arrays) == 36
+        for i, batch in enumerate(batches):
+            (found,) = self.values(batch)
+            value = [i, 255 - i, 7 * i]
+            expected = [[i - 1, 254 - i, 7 * i - 1], [1, 2], value, value, value, [1, 2]]
+            assert [array.ravel().tolist() for array in found] == expected
 
     def test_built_pipelines_are_fine(self, paths):
         pipe = numbers(paths)
@@ -292,7 +320,8 @@ class DropInContract:
             ([{}], {"reader_name": None, "size": 0}, "size=0 was given for 1 pipeline; give reader_name="),
             ([{}, {}], {"reader_name": None}, "size=-1 was given for 2 pipelines; give reader_name="),
             ([{}], {"reader_name": None, "size": "many"}, "size='many' was given; it is a number of samples"),
-            ([{}], {"last_batch_policy": "FILL"}, "last_batch_policy='FILL' was given; it is a LastBatchPolicy"),
+            ([{}], {"last_batch_policy": "FILL"}, "last_batch_policy='FILL' was given; there are FILL, DROP"),
+            ([{}], {"last_batch_policy": None}, "last_batch_policy=None was given"),
             ([{}], {"auto_reset": "maybe"}, "auto_reset='maybe' was given; it is True or"),
             ([{}], {"auto_reset": "False"}, "auto_reset='False' was given"),
             ([{}], {"names": ("one",)}, "1 outputs were named, and the pipeline has 2"),
@@ -307,5 +336,7 @@ class DropInContract:
     def test_deprecated_names_of_policies(self, paths):
         for old, new in ((True, [0, 1, 2]), (False, [0, 1])):
             with pytest.warns(Warning, match="fill_last_batch"):
-                made = self.iterator(numbers(paths, size=5, batch_size=3), reader_name="numbers", fill_last_batch=old)
+                made = self.iterator(
+                    numbers(paths, size=5, batch_size=3), reader_name="numbers", fill_last_batch=old, last_batch_policy=None
+                )
             assert len(self.labels(list(made)[-1])[0]) == len(new)

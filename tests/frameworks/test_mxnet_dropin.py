@@ -114,7 +114,7 @@ class MxnetDropIn(DropInContract):
 
 class TestGeneric(MxnetDropIn):
     def iterator(self, pipes, names=("data", "label"), **options):
-        tags = [plugin.DALIGenericIterator.DATA_TAG, *[plugin.DALIGenericIterator.LABEL_TAG] * 2]
+        tags = [plugin.DALIGenericIterator.DATA_TAG, *[plugin.DALIGenericIterator.LABEL_TAG] * (len(names) - 1)]
         return plugin.DALIGenericIterator(pipes, list(zip(names, tags, strict=False)), **options)
 
     def arrays(self, part):
@@ -153,6 +153,8 @@ def test_provided(paths, prepare):
     assert (number.name, number.shape, number.dtype) == ("number", (8,), np.int32)
     assert [[part.label[0].shape for part in batch] for batch in made] == [[(4,), (4,)], [(4,), (4,)]]
     assert (made.provide_data, made.provide_label) == ([data], [number])
+    made.provide_data, made.provide_label = [number], None
+    assert (made.provide_data, made.provide_label) == ([number], None)
 
 
 @pytest.mark.parametrize("prepare", [True, False])

@@ -185,6 +185,18 @@ class TestPaddle(DropInContract):
         return array._ptr()
 
 
+@pytest.mark.filterwarnings("ignore:Please set `reader_name`")
+@pytest.mark.skipif(not hasattr(paddle, "uint32"), reason="this Paddle has no such types")
+@pytest.mark.parametrize("dynamic", [True, False])
+@pytest.mark.parametrize("dtype", ["uint32", "uint64"])
+def test_unsigned_integers(dtype, dynamic):
+    pipe = fed(Fed(lambda info: np.array([2**31, info.idx_in_epoch], dtype)), exec_dynamic=dynamic)
+    batches = [batch[0]["a"] for batch in plugin.DALIGenericIterator(pipe, ["a"], size=5, last_batch_policy=PARTIAL)]
+    found = [paddle.to_tensor(batch).numpy() for batch in batches]
+    assert [values.tolist() for values in found] == [[[2**31, i] for i in part] for part in ((0, 1, 2), (3, 4))]
+    assert {str(values.dtype) for values in found} == {dtype}
+
+
 def expected(size, batch, shards, policy, stick, epoch):
     """The labels of each pipeline for each batch, of a reader that pads: written out without DALI's counters."""
     bounds = [size * i // shards for i in range(shards + 1)]

@@ -34,7 +34,7 @@ def data(tmp_path_factory):
 
 def started(framework, *flags):
     command = [sys.executable, "-W", "ignore", "-m", f"portaloader.examples.train_{framework}", "--device", "cpu"]
-    return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=280, check=False)
+    return subprocess.run([*command, *flags], capture_output=True, text=True, timeout=900, check=False)
 
 
 def train(framework, folder, *flags):

@@ -12,14 +12,17 @@ from nvidia.dali import Pipeline, types
 from nvidia.dali.backend import TensorGPU, TensorListGPU
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy, _DaliBaseIterator
 
+from portaloader.dali import shared_outputs_of
 from portaloader.errors import ArgumentError, DeviceError, PipelineRunError, RaggedError
+
+_ITERATORS = types.PipelineAPIType.ITERATOR
 
 
 class EpochIterator(_DaliBaseIterator):  # type: ignore[misc]
     """Epochs over pipelines, as DALI counts them. A subclass says what a batch is, in :meth:`_made`.
 
     Args:
-        pipelines: one, or several with the same settings, each for a shard of its own. Nothing has run them yet.
+        pipelines: one, or several with the same settings, each for a shard of its own. Nothing but iterators has run them.
         outputs: how many each of them has; None: any number.
         size: samples of an epoch, of all pipelines together; -1: the reader knows, or an external source ends the epoch.
         reader_name: the reader whose epochs count.
@@ -47,7 +50,9 @@ class EpochIterator(_DaliBaseIterator):  # type: ignore[misc]
         prepare_first_batch: bool,
     ) -> None:
         pipes = _checked_pipelines(pipelines, outputs)
-        _check_counting(len(pipes), _whole(size), reader_name, last_batch_padded, last_batch_policy)
+        if fill_last_batch is None and not isinstance(last_batch_policy, LastBatchPolicy):
+            raise ArgumentError(f"last_batch_policy={last_batch_policy!r} was given; there are FILL, DROP and PARTIAL.")
+        _check_counting(len(pipes), _whole(size), reader_name, last_batch_padded)
         if reader_name:
             _check_reader(pipes, reader_name)
         super().__init__(
@@ -60,8 +65,13 @@ class EpochIterator(_DaliBaseIterator):  # type: ignore[misc]
             last_batch_policy,
             prepare_first_batch,
         )
+        self._shared = {pipe: shared_outputs_of(pipe) for pipe in pipes}
         if prepare_first_batch:
             self._look_ahead()
+
+    def _owned(self, pipe: Any, index: int) -> bool:
+        """Whether an output is in memory that nobody else reads or writes: the pipeline neither keeps nor reuses it."""
+        return pipe.exec_dynamic and index not in self._shared[pipe]
 
     @abstractmethod
     def _made(self, outputs: Sequence[Sequence[Any]], kept: Sequence[int]) -> list[Any]:
@@ -165,8 +175,8 @@ def _checked_pipelines(pipelines: Any, outputs: int | None) -> list[Any]:
     pipes = list(pipelines) if isinstance(pipelines, (list, tuple)) else [pipelines]
     if not pipes or not all(isinstance(pipe, Pipeline) for pipe in pipes):
         raise ArgumentError(f"pipelines={pipelines!r} was given; it is a DALI pipeline, or a list of them.")
-    if any(pipe._api_type is not None for pipe in pipes) or len(set(map(id, pipes))) < len(pipes):
-        raise ArgumentError("a pipeline runs already (by run(), in an iterator, or here twice); make one for here alone.")
+    if any(pipe._api_type not in (None, _ITERATORS) for pipe in pipes) or len(set(map(id, pipes))) < len(pipes):
+        raise ArgumentError("a pipeline runs already, by run() or outputs(), or is here twice; make one for here alone.")
     _check_same("batch size", [pipe.max_batch_size for pipe in pipes])
     _check_same("enable_checkpointing", [pipe._enable_checkpointing for pipe in pipes])
     for pipe in pipes:
@@ -176,9 +186,7 @@ def _checked_pipelines(pipelines: Any, outputs: int | None) -> list[Any]:
     return pipes
 
 
-def _check_counting(pipes: int, size: int, reader: str | None, padded: bool, policy: Any) -> None:
-    if not isinstance(policy, LastBatchPolicy):
-        raise ArgumentError(f"last_batch_policy={policy!r} was given; it is a LastBatchPolicy: FILL, DROP or PARTIAL.")
+def _check_counting(pipes: int, size: int, reader: str | None, padded: bool) -> None:
     if reader and (size >= 0 or padded):
         raise ArgumentError(
             f"reader_name={reader!r} was given, and size={size}, last_batch_padded={padded} as well; the reader knows both. "
@@ -217,6 +225,6 @@ def _check_same(what: str, values: Sequence[Hashable]) -> None:
 def _resets(auto_reset: Any) -> bool:
     if auto_reset in (True, "yes", "True"):  # a word of DALI's documents, which DALI 2 does not take
         return True
-    if auto_reset in (False, None, "no"):
+    if not auto_reset or auto_reset == "no":
         return False
     raise ArgumentError(f'auto_reset={auto_reset!r} was given; it is True or "yes", or False, None or "no".')

@@ -60,14 +60,14 @@ def get_mx_array(shape: int | Iterable[int], ctx: Any = None, dtype: Any = None)
 class _MxnetIterator(EpochIterator, mxnet.io.DataIter):  # type: ignore[misc]
     """A ``DataIter``. On a GPU the host waits for DALI."""
 
-    def _array(self, pipe: Any, name: str, tensor: Any) -> Any:
-        """Without a copy, but for booleans and for pipelines that overwrite their outputs."""
+    def _array(self, pipe: Any, index: int, name: str, tensor: Any) -> Any:
+        """Without a copy, but for booleans and for memory that is not the batch's own."""
         check_device(name, tensor, mxnet.context.num_gpus())
         adapter = MxnetAdapter(Device(pipe.device_id if isinstance(tensor, TensorGPU) else None))
         dtype = np.dtype(types.to_numpy_type(tensor.dtype))
         adapter.check_dtype(name, dtype)
         array = adapter.convert(tensor, dtype)
-        if not pipe.exec_dynamic:
+        if not self._owned(pipe, index):
             array = array.copy()
             array.wait_to_read()
         return array
@@ -129,10 +129,20 @@ class DALIGenericIterator(_MxnetIterator):
         """Name, shape (of the batches of all pipelines together), dtype and layout of the data, as in the first batch."""
         return self._provide(self.DATA_TAG)
 
+    @provide_data.setter
+    def provide_data(self, described: Any) -> None:
+        self._provide(self.DATA_TAG)
+        self._provided[self.DATA_TAG] = described
+
     @property
     def provide_label(self) -> list[mxnet.io.DataDesc]:
         """Name, shape (of the batches of all pipelines together) and dtype of the labels, as in the first batch."""
         return self._provide(self.LABEL_TAG)
+
+    @provide_label.setter
+    def provide_label(self, described: Any) -> None:
+        self._provide(self.LABEL_TAG)
+        self._provided[self.LABEL_TAG] = described
 
     def _provide(self, tag: str) -> list[mxnet.io.DataDesc]:
         if not self._provided:
@@ -153,12 +163,12 @@ class DALIGenericIterator(_MxnetIterator):
 
     def _data_batch(self, pipe: Any, outputs: Sequence[Any], pad: int) -> mxnet.io.DataBatch:
         arrays: dict[str, list[Any]] = {self.DATA_TAG: [], self.LABEL_TAG: []}
-        for (name, tag), output in zip(self.output_map, outputs, strict=True):
+        for index, ((name, tag), output) in enumerate(zip(self.output_map, outputs, strict=True)):
             check_dense(name, output, "Make them equal, with fn.crop or fn.pad, or use DALIGluonIterator with SPARSE_TAG.")
             tensor = output.as_tensor()
             if tag == self.LABEL_TAG and self._squeeze_labels and len(tensor.shape()) > 1:
                 tensor.squeeze(-1)
-            arrays[tag].append(self._array(pipe, name, tensor))
+            arrays[tag].append(self._array(pipe, index, name, tensor))
         return mxnet.io.DataBatch(data=arrays[self.DATA_TAG], label=arrays[self.LABEL_TAG], pad=pad)
 
     def _described(self, batch: mxnet.io.DataBatch) -> dict[str, list[mxnet.io.DataDesc]]:
@@ -261,7 +271,7 @@ class DALIGluonIterator(_MxnetIterator):
     def _element(self, pipe: Any, index: int, output: Any, kept: int) -> Any:
         name = str(index)
         if self._output_types is not None and self._output_types[index] == self.SPARSE_TAG:
-            return [self._array(pipe, name, output[i]) for i in range(min(kept, len(output)))]
+            return [self._array(pipe, index, name, output[i]) for i in range(min(kept, len(output)))]
         check_dense(name, output, "Say output_types=, with SPARSE_TAG for this one.")
-        array = self._array(pipe, name, output.as_tensor())
+        array = self._array(pipe, index, name, output.as_tensor())
         return array if kept >= len(output) else array[:kept]

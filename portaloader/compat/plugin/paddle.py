@@ -61,7 +61,7 @@ class DALIGenericIterator(EpochIterator):
         prepare_first_batch: bool = True,
     ) -> None:
         levels: list[Any] = [(item, 0) if isinstance(item, str) else tuple(item) for item in output_map]
-        if any(len(item) != 2 or not isinstance(item[1], int) or item[1] < 0 for item in levels):
+        if any(len(item) != 2 or not isinstance(item[1], (int, np.integer)) or item[1] < 0 for item in levels):
             raise ArgumentError(f"output_map={output_map!r} was given; an item is a name, or a name and a LoD level from 0.")
         self.output_map = [name for name, _ in levels]
         self.normalized_map: dict[str, int] = dict(levels)
@@ -81,14 +81,15 @@ class DALIGenericIterator(EpochIterator):
     def _made(self, outputs: Sequence[Sequence[Any]], kept: Sequence[int]) -> list[dict[str, Any]]:
         return [
             {
-                name: self._tensor(pipe, name, output, min(number, len(output)))
-                for name, output in zip(self.output_map, made, strict=True)
+                name: self._tensor(pipe, index, output, min(number, len(output)))
+                for index, (name, output) in enumerate(zip(self.output_map, made, strict=True))
             }
             for pipe, made, number in self._counting(outputs, kept)
         ]
 
-    def _tensor(self, pipe: Any, name: str, output: Any, kept: int) -> Any:
-        """Without a copy where the batch is whole and lies in one piece, and the pipeline does not overwrite it."""
+    def _tensor(self, pipe: Any, index: int, output: Any, kept: int) -> Any:
+        """Without a copy where the batch is whole, lies in one piece, and its memory is its own."""
+        name = self.output_map[index]
         check_device(name, output, paddle.device.cuda.device_count())
         PaddleAdapter(Device()).check_dtype(name, np.dtype(types.to_numpy_type(output.dtype)))
         level = self.normalized_map[name]
@@ -96,11 +97,11 @@ class DALIGenericIterator(EpochIterator):
             check_dense(name, output, f"Give it a LoD level, as ({name!r}, 1), or make them equal with fn.pad.")
         lengths, rest = _sequences(name, output.shape(), level, kept)
         shape = [sum(lengths[-1]) if level else kept, *rest]
-        if kept == len(output) and output.is_dense_tensor() and pipe.exec_dynamic:
-            made = paddle.framework.core.from_dlpack(output.as_reshaped_tensor(shape).__dlpack__(stream=None))
+        if kept == len(output) and output.is_dense_tensor() and self._owned(pipe, index):
+            capsule = output.as_reshaped_tensor(shape).__dlpack__(stream=None)
         else:
-            made = paddle.framework.core.DenseTensor()
-            made.set(_first(output.as_cpu(), kept).reshape(shape), paddle.CPUPlace())
+            capsule = _first(output.as_cpu(), kept).reshape(shape).__dlpack__()
+        made = paddle.framework.core.from_dlpack(capsule)
         if level:
             made.set_recursive_sequence_lengths(lengths)
         return made
