@@ -29,7 +29,7 @@ class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
         self._data, self._labels = _flat((data,)), _flat(tuple(labels))
         self._source = batches
         self._outputs = batches.outputs()
-        self._batches = batches.whole()
+        self._batches: Iterator[Any] | None = None
         self._current: mxnet.io.DataBatch | None = None
         self._label_dtype = None if label_dtype is None else np.dtype(label_dtype)
 
@@ -55,10 +55,12 @@ class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
 
     def reset(self) -> None:
         """Go to the next epoch; one that has not begun is the next."""
-        self._batches = self._source.whole()
+        self._batches = None
 
     def next(self) -> mxnet.io.DataBatch:
         """The next batch. Raises StopIteration at the epoch's end, until :meth:`reset`."""
+        if self._batches is None:
+            self._batches = self._source.whole()
         batch = next(self._batches)
         self._current = mxnet.io.DataBatch(
             data=[batch[name] for name in self._data],
@@ -117,7 +119,10 @@ class GluonBatches(mxnet.gluon.data.DataLoader):  # type: ignore[misc]
         return len(self._batches)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        return (_listed(batch, self._fields) for batch in self._batches.whole())
+        return map(self._listed, self._batches.whole())
+
+    def _listed(self, batch: Mapping[str, Any]) -> list[Any]:
+        return _listed(batch, self._fields)
 
 
 def _default(names: tuple[str, ...]) -> Fields:

@@ -19,10 +19,6 @@ class TensorflowAdapter(Adapter):
     name = "tensorflow"
     tensor_type = tf.Tensor
 
-    def __init__(self, device: Device) -> None:
-        super().__init__(device)
-        self._runs: dict[Any, Any] = {}
-
     @classmethod
     def default_device(cls) -> Device:
         return Device(0) if tf.config.list_logical_devices("GPU") else Device()
@@ -44,4 +40,4 @@ class TensorflowAdapter(Adapter):
         return Device(spec.device_index if spec.device_type == "GPU" else None)
 
     def native(self, batches: Batches, *, compiled: bool | None = None, shapes: Shapes | None = None) -> tf.data.Dataset:
-        return dataset(batches, compiled, shapes, self._runs)
+        return dataset(batches, compiled, shapes)

@@ -6,6 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -13,21 +14,20 @@ import numpy as np
 import tensorflow as tf
 
 from portaloader.contract import Batches, Device, LentGraph, LentPipeline
-from portaloader.errors import ArgumentError, FrameworkBrokenError
+from portaloader.errors import ArgumentError, FrameworkBrokenError, StateError
 
 Shapes = Mapping[str, tuple[int | None, ...]]
 _CPU = Device()
 _REFUSED = (np.dtype(np.float64),)  # by DALI's operator
 
 
-def dataset(batches: Batches, compiled: bool | None, shapes: Shapes | None, runs: dict[Any, Any]) -> tf.data.Dataset:
+def dataset(batches: Batches, compiled: bool | None, shapes: Shapes | None) -> tf.data.Dataset:
     """One epoch in every iteration, the next one in the next; the structure of a batch is what was asked for.
 
     Args:
         batches: the loader's.
         compiled: whether DALI's operator runs the graph; None: where it is installed and gives the same stream.
         shapes: of samples whose size changes from batch to batch, by the outputs' names, None for what changes.
-        runs: the loader's endless pipelines that run already; kept here.
     """
     _check_shapes(shapes or {}, batches.names)
     if batches.device.ordinal is not None:
@@ -51,11 +51,10 @@ def dataset(batches: Batches, compiled: bool | None, shapes: Shapes | None, runs
     elif isinstance(lent, LentGraph):
         made = _fed(plugin, batches, lent, batches.pick(spec))
     else:
-        if lent.pipe not in runs:
+        if "run" not in lent.kept:
             dtypes = [tf.as_dtype(made.dtype) for made in lent.made.values()]
-            runs[lent.pipe] = iter(_dali(plugin.DALIDataset, lent, batches, dtypes)), tf.Variable(0, dtype=tf.int64)
-        run, taken = runs[lent.pipe]
-        made = _endless(run, taken, batches, lent, spec)
+            lent.kept["run"] = _Run(_dali(plugin.DALIDataset, lent, batches, dtypes))
+        made = _endless(lent.kept["run"], batches, lent, spec)
     if batches.steps is None:
         made = made.filter(lambda *_: True)  # DALI's operator says that it is endless; what is filtered says nothing
     else:
@@ -72,6 +71,8 @@ def _untuned() -> tf.data.Options:
     options = tf.data.Options()
     options.experimental_optimization.inject_prefetch = False
     options.autotune.enabled = False
+    # A strategy's worker would look for files to divide; the loader has its share already.
+    options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return options
 
 
@@ -110,10 +111,26 @@ def _spec(batches: Batches, shapes: Shapes) -> dict[str, tf.TensorSpec]:
     }
 
 
+def _promised(batches: Batches) -> Callable[[], None]:
+    """Raises StateError where a data set's cardinality or batch size, which are what they were now, do not hold any more."""
+    steps, full = batches.steps, batches.full
+
+    def check() -> None:
+        if (steps is not None and batches.steps != steps) or (full and not batches.full):
+            raise StateError(
+                "a state was loaded since this data set was made, and begins within an epoch: the data set promises "
+                f"{'epochs of ' + str(steps) if steps else 'full'} batches. Call native() again, behind load_state_dict()."
+            )
+
+    return check
+
+
 def _by_dlpack(batches: Batches, spec: Mapping[str, tf.TensorSpec]) -> tf.data.Dataset:
     """The loader's own batches, where they are and without a copy."""
+    check = _promised(batches)
 
     def epoch() -> Iterator[list[tf.Tensor]]:
+        check()
         for batch in batches.whole():
             yield tf.nest.flatten(batches.pick(batch))
 
@@ -219,6 +236,12 @@ def _fed(plugin: ModuleType, batches: Batches, lent: LentGraph, structure: Any) 
 
         return _generated(generator, tf.nest.flatten(structure), structure)
 
+    check = _promised(batches)
+
+    def begin() -> None:
+        check()
+        lent.begin()
+
     specs = tf.nest.flatten(structure)
     run = _dali(
         plugin.experimental.DALIDatasetWithInputs,
@@ -229,35 +252,48 @@ def _fed(plugin: ModuleType, batches: Batches, lent: LentGraph, structure: Any) 
         input_datasets={name: fed(name) for name in lent.inputs},
     )
     named = tf.data.experimental.from_variant(tf.data.experimental.to_variant(run), structure)
-    return empty(lent.begin).concatenate(named).concatenate(empty(lent.end))
+    return empty(begin).concatenate(named).concatenate(empty(lent.end))
 
 
-def _endless(
-    run: Any, taken: tf.Variable, batches: Batches, lent: LentPipeline, spec: Mapping[str, tf.TensorSpec]
-) -> tf.data.Dataset:
+class _Run:
+    """DALI's endless data set, read by one epoch after the other."""
+
+    def __init__(self, made: tf.data.Dataset) -> None:
+        self.lock = Lock()
+        self.taken = 0
+        """Batches, ever since."""
+        self._batches = iter(made)
+
+    def take(self) -> list[tf.Tensor]:
+        self.taken += 1
+        return list(next(self._batches))
+
+
+def _endless(run: _Run, batches: Batches, lent: LentPipeline, spec: Mapping[str, tf.TensorSpec]) -> tf.data.Dataset:
     """DALI's operator over a pipeline with readers of its own: it goes on for ever, and is cut into the loader's epochs."""
 
-    def take() -> Any:
-        tensors = run.get_next()
-        with tf.control_dependencies(tensors):
-            taken.assign_add(1)
-        return tensors
+    def epoch() -> Iterator[list[Any]]:
+        with run.lock:  # an iterator that was left may be taking a batch
+            passed_over, counts = lent.begin(run.taken)
+            for _ in range(passed_over):
+                run.take()
+        while True:
+            with run.lock:
+                number = next(counts, None)
+                if number is None:
+                    return
+                tensors = run.take()
+            yield [number, *tensors]
 
-    def counts() -> Iterator[list[int]]:
-        for _ in range(lent.begin(int(taken))):
-            take()
-        yield from ([number] for number in lent.counts())
-
-    def batch(count: tf.Tensor) -> list[tf.Tensor]:
-        with tf.control_dependencies([count]):  # where there is none, none is taken
-            tensors = take()
+    def batch(count: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
         found = {}
         for name, tensor in zip(lent.made, tensors, strict=True):
-            flat = tf.reshape(tensor, (-1,)) if len(spec[name].shape) == 1 else tensor
+            flat = tf.squeeze(tensor, 1) if lent.made[name].shape == (1,) and len(spec[name].shape) == 1 else tensor
             found[name] = tf.cast(flat if batches.full else flat[:count], spec[name].dtype)
             found[name].set_shape(spec[name].shape)
         if "valid" in spec:
             found["valid"] = tf.range(batches.batch_size, dtype=tf.int64) < count
         return tf.nest.flatten(batches.pick(found))
 
-    return _generated(counts, [tf.TensorSpec((), tf.int64)], batches.pick(spec), then=batch)
+    made = [tf.TensorSpec(None, tf.as_dtype(output.dtype)) for output in lent.made.values()]
+    return _generated(epoch, [tf.TensorSpec((), tf.int64), *made], batches.pick(spec), then=batch)

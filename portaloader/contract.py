@@ -113,10 +113,16 @@ class Batches(ABC):
     device: Device
     batch_size: int
     """Of a full batch."""
-    full: bool
-    """Whether all batches are full ones."""
-    steps: int | None
-    """Batches of every epoch; None where it differs from epoch to epoch, or is not known."""
+
+    @property
+    @abstractmethod
+    def full(self) -> bool:
+        """Whether all batches are full ones. May change when a state is loaded."""
+
+    @property
+    @abstractmethod
+    def steps(self) -> int | None:
+        """Batches of every epoch; None where it differs from epoch to epoch, or is not known. Changes as :attr:`full`."""
 
     @abstractmethod
     def __len__(self) -> int:
@@ -181,17 +187,20 @@ class LentGraph(Lent):
 class LentPipeline(Lent):
     """It has readers of its own, and is endless."""
 
+    kept: dict[str, Any]
+    """For whoever runs it to keep things in; the same dict whenever the pipeline is lent."""
+
     @abstractmethod
-    def begin(self, taken: int) -> int:
-        """Begin the epoch that comes; how many of the pipeline's batches have to be passed over first.
+    def begin(self, taken: int) -> tuple[int, Iterator[int]]:
+        """Begin the epoch that comes.
 
         Args:
-            taken: how many were taken from the pipeline so far, ever since it runs.
-        """
+            taken: how many batches were taken from the pipeline so far, ever since it runs.
 
-    @abstractmethod
-    def counts(self) -> Iterator[int]:
-        """For each batch of the epoch that was begun: how many of its samples belong to it."""
+        Returns:
+            How many of the pipeline's batches have to be passed over first; then for each batch of the epoch how many of its
+            samples belong to it. Counting one and taking it is not to be interrupted by another epoch's beginning.
+        """
 
 
 class Adapter(ABC):

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import os
 from collections.abc import Iterable
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
+from weakref import WeakSet, ref
 
 from portaloader.errors import DaliError, DeviceError
 
 MINIMUM = (2, 0)
 """The first release whose default executor hands over tensors that stay valid while they are held."""
 INSTALL = "pip install nvidia-dali-cuda120"
+_SAME_SHAPE = {"Copy", "Cast", "CastLike", "LookupTable", "MakeContiguous", "_ArithmeticGenericOp"}
 _VIEWS = {"Reshape", "Reinterpret", "Squeeze", "ExpandDims", "PerFrame", "_conditional__Split", "_conditional__Merge"}
 """Operators whose output may be the memory of an input."""
 
@@ -35,6 +38,23 @@ def import_dali() -> ModuleType:
             f"NVIDIA DALI {dali.__version__} is installed; {'.'.join(map(str, MINIMUM))} or newer is needed: {INSTALL} -U"
         )
     return dali
+
+
+_threaded: WeakSet[Any] = WeakSet()
+
+
+def keep_in_forks(pipe: Any) -> None:
+    """Never destroy this pipeline in a fork of the process: DALI would wait there for threads that have stayed behind."""
+    _threaded.add(pipe)
+
+
+def _keep() -> None:
+    for pipe in list(_threaded):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(pipe))
+        getattr(type(pipe), "_pipes", set()).discard(ref(pipe))  # which DALI shuts down when the process ends
+
+
+os.register_at_fork(after_in_child=_keep)
 
 
 def gpu_count() -> int:
@@ -87,6 +107,24 @@ def _origins(node: Any) -> set[tuple[Any, int]]:
     if _schema(node.source) not in _VIEWS:
         return {(node.source, node.index)}
     return {origin for made in node.source.inputs for origin in _origins(made)}
+
+
+def given_numbers(pipe: Any) -> set[int]:
+    """Which outputs of a built pipeline are what a reader or an external source gives, up to arithmetic, by their positions.
+
+    All, where its graph is not known.
+    """
+    nodes = getattr(pipe, "_graph_outputs", None)
+    if nodes is None:
+        return set(range(pipe.num_outputs))
+    return {position for position, node in enumerate(nodes) if _is_given(node)}
+
+
+def _is_given(node: Any) -> bool:
+    schema = _schema(node.source)
+    if schema in _SAME_SHAPE | _VIEWS:
+        return any(map(_is_given, node.source.inputs))
+    return not schema or "reader" in schema.lower()  # an external source is no operator of DALI's
 
 
 def _schema(operator: Any) -> str:

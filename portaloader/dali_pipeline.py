@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from portaloader.contract import Shard
-from portaloader.dali import check_gpu, import_dali
+from portaloader.dali import check_gpu, import_dali, keep_in_forks
 from portaloader.errors import ArgumentError, PipelineError
 
 
@@ -57,10 +57,12 @@ def make_pipeline(pipeline: Any, arguments: Mapping[str, Any], shard: Shard, ask
             raise ArgumentError(
                 f"the arguments {', '.join(arguments)} were given; a Pipeline is made, and takes none any more."
             )
-        found = {"batch_size": made.max_batch_size, "num_threads": made.num_threads, "device_id": made.device_id}
+        found = {name: getattr(made, name) for name in ("num_threads", "seed", "prefetch_queue_depth", "device_id")}
         for name, value in asked.given().items():
-            if name in found and found[name] != value:
-                raise ArgumentError(f"{name}={value} was asked for; the pipeline was made with {found[name]}.")
+            has = found.get(name, made.max_batch_size)
+            if has != value:
+                asked_for = f"{name}={value}" if name != "device_id" else f"device={'cpu' if value is None else value!r}"
+                raise ArgumentError(f"{asked_for} was asked for; the pipeline was made with {name}={has}.")
     else:
         known = inspect.signature(pipeline).parameters
         filled = {"shard_id": shard.index, "num_shards": shard.count}
@@ -84,6 +86,7 @@ def make_pipeline(pipeline: Any, arguments: Mapping[str, Any], shard: Shard, ask
         raise ArgumentError("the pipeline was made with exec_dynamic=False, and overwrites its batches; leave that out.")
     try:
         made.build()
+        keep_in_forks(made)
     except Exception as error:
         raise PipelineError(f"DALI cannot build the pipeline: {error}") from error
     return made

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from portaloader.contract import DaliTensorList, LastBatch, Output, Shard, check_last_batch
-from portaloader.dali import import_dali, shared_outputs_of
+from portaloader.dali import given_numbers, import_dali, shared_outputs_of
 from portaloader.errors import ArgumentError, LengthError, LoaderError, PipelineRunError, PlanError, StateError
 from portaloader.stream import Stream, describe
 
@@ -44,9 +44,9 @@ class DaliStream(Stream):
         self._reader = _reader(pipe, reader)
         self._last_batch = last_batch
         self._check_reader()
-        self.names = (*_names(pipe, outputs), *(["valid"] if last_batch == "pad" else []))
+        self.names = _names(pipe, outputs, last_batch == "pad")
         self._iterator: Any = self._counted(pipe)
-        self._shared = shared_outputs_of(pipe)
+        self._shared, self._numbers = shared_outputs_of(pipe), given_numbers(pipe)
         self._tally: Tally | None = None
         self._peeked: tuple[int, tuple[DaliTensorList, ...]] | None = None
         self._made: dict[str, Output] | None = None
@@ -89,7 +89,8 @@ class DaliStream(Stream):
     def outputs(self) -> dict[str, Output]:
         if self._tally is not None:
             valid = {"valid": Output(np.dtype(np.bool_), ())} if self._last_batch == "pad" else {}
-            return {name: _scalar(made) for name, made in self._tally.made.items()} | valid
+            made = enumerate(self._tally.made.items())
+            return {name: _scalar(one) if place in self._numbers else one for place, (name, one) in made} | valid
         if self._made is None:
             self.begin()
             self._peeked, self.running = self.next(), False
@@ -121,16 +122,37 @@ class DaliStream(Stream):
             return peeked
         outputs, count = self._run()
         if self._last_batch == "drop" and self._reader is None and count < self.batch_size:
-            return self.next()
-        outputs = [_copy(output) if place in self._shared else output for place, output in enumerate(outputs)]
+            self._dropped(count)
+        kept = len(outputs[0]) if self._last_batch == "pad" else count
+        batch = tuple(self._handed_over(place, output, kept) for place, output in enumerate(outputs))
         if self._last_batch == "pad":
-            batch = (*map(_scalars, outputs), _list(np.arange(self.batch_size) < count))
-            count = self.batch_size
-        else:
-            batch = tuple(_scalars(_first(output, count)) for output in outputs)
+            batch, count = (*batch, _list(np.arange(self.batch_size) < count)), self.batch_size
         if self._made is None:
             self._made = describe(self.names, batch)
         return count, batch
+
+    def _handed_over(self, place: int, output: Any, count: int) -> Any:
+        """The first samples of an output; where the first batch has one number for each, numbers."""
+        if count < len(output) or place in self._shared:
+            output = _copy(output, count)
+        first = None if self._made is None else self._made[self.names[place]].shape
+        if place not in self._numbers or first not in (None, ()):
+            return output
+        if first == () and output.is_dense_tensor() and tuple(output.as_tensor().shape()[1:]) not in ((), (1,)):
+            raise PipelineRunError(
+                f"output {self.names[place]!r} had one number for each sample, and has shape {tuple(output[0].shape())} now. "
+                f"One whose length changes is to have a further axis: fn.expand_dims(..., axes=1)."
+            )
+        return _scalars(output)
+
+    def _dropped(self, count: int) -> None:
+        """Pass over a batch that is not full, behind which the epoch has to end."""
+        self._step -= 1
+        self._run()
+        raise PipelineRunError(
+            f'last_batch="drop" was asked for, and the external source gives a batch of {count} samples, where '
+            f'{self.batch_size} are a batch, and goes on behind it. Use last_batch="partial".'
+        )
 
     def _run(self) -> tuple[Sequence[Any], int]:
         """The next batch, and how many of its samples belong to this epoch and this shard."""
@@ -144,8 +166,9 @@ class DaliStream(Stream):
             self.epoch, self.running = self.epoch + 1, False
             if not self._step:
                 raise PipelineRunError(
-                    "the epoch has no batch: the external source is exhausted. One that is iterated starts anew with "
-                    'cycle="raise"; a function is called with the epoch\'s own numbers if it takes an argument.'
+                    "the epoch has no batch: the external source is exhausted, or has less than a batch to give and "
+                    'last_batch is "drop". One that is iterated starts anew with cycle="raise"; a function is called with the '
+                    "epoch's own numbers if it takes an argument."
                 ) from None
             raise
         except Exception as error:
@@ -179,7 +202,7 @@ class DaliStream(Stream):
         self.state()
 
     def close(self) -> None:
-        self._iterator = self._pipe = None
+        self._iterator = self._pipe = self._tally = None
 
     def _check_reader(self) -> None:
         """Refuse what the reader cannot keep."""
@@ -194,7 +217,13 @@ class DaliStream(Stream):
             raise PlanError(
                 f"this process is rank {self.shard.index} of {self.shard.count}, and the reader {self._reader!r} has "
                 f"{shards} shards. Give the pipeline's function the parameters shard_id and num_shards, and hand them on to "
-                f"the reader; or say shard=(0, {shards}) where all ranks are to see the same."
+                f"the reader; or say shard=({meta['shard_id']}, {shards}) where all ranks are to see the same."
+            )
+        if meta["shard_id"] != self.shard.index:
+            raise PlanError(
+                f"this process is rank {self.shard.index} of {shards}, and the reader {self._reader!r} reads shard "
+                f"{meta['shard_id']}: some samples would be seen twice, others never. Give the pipeline's function the "
+                f"parameter shard_id, and hand it on to the reader; or say shard=({meta['shard_id']}, {shards})."
             )
         if (self._last_batch == "pad" and not padded) or (self._last_batch == "wrap" and padded):
             raise PlanError(f"{asked}, and the reader {self._reader!r} has pad_last_batch={padded}; set it to {not padded}.")
@@ -224,6 +253,7 @@ class Tally:
     def __init__(self, pipe: Any, made: dict[str, Output]) -> None:
         self.pipe, self.made = pipe, made
         self.max_batch_size, self.reader_meta = pipe.max_batch_size, pipe.reader_meta
+        self.kept: dict[str, Any] = {}
         self.runs = 0
         """Batches of the pipeline that the epochs up to here use up."""
 
@@ -261,7 +291,7 @@ def _reader(pipe: Any, asked: str | None) -> str | None:
     return asked or next(iter(names), None)
 
 
-def _names(pipe: Any, asked: Sequence[str] | None) -> Sequence[str]:
+def _names(pipe: Any, asked: Sequence[str] | None, with_valid: bool) -> tuple[str, ...]:
     nodes = pipe._graph_outputs or ()
     if asked is None:
         found = [node.name for node in nodes]
@@ -273,26 +303,24 @@ def _names(pipe: Any, asked: Sequence[str] | None) -> Sequence[str]:
         asked = found
     if isinstance(asked, str) or not all(isinstance(name, str) for name in asked) or len(set(asked)) != len(asked):
         raise ArgumentError(f"outputs={asked!r} was given; it is a sequence of names, each once.")
-    if nodes and len(nodes) != len(asked):
-        raise ArgumentError(f"outputs={asked!r} was given; the pipeline has {len(nodes)} outputs.")
-    return asked
+    if pipe.num_outputs != len(asked):
+        raise ArgumentError(f"outputs={asked!r} was given; the pipeline has {pipe.num_outputs} outputs.")
+    if with_valid and "valid" in asked:
+        raise ArgumentError('the pipeline has an output "valid", which last_batch="pad" adds itself; give it another name.')
+    return (*asked, "valid") if with_valid else tuple(asked)
 
 
-def _first(output: Any, count: int) -> Any:
-    """The first samples of a batch."""
-    return output if count == len(output) else _copy(output, count)
-
-
-def _copy(output: Any, count: int | None = None) -> Any:
-    """A batch, or its first samples, in memory of its own."""
-    return type(output)([output[i] for i in range(len(output) if count is None else count)], output.layout() or "")
+def _copy(output: Any, count: int) -> Any:
+    """The first samples of a batch, in memory of their own."""
+    return type(output)([output[i] for i in range(count)], output.layout() or "")
 
 
 def _scalars(output: Any) -> Any:
     """A number per sample, which readers give as shape (batch, 1), as (batch,); DALI's labels, int32, as int64."""
     from nvidia.dali import types
 
-    if not output.is_dense_tensor() or tuple(output.as_tensor().shape()[1:]) != (1,):
+    shape = tuple(output.as_tensor().shape()[1:]) if output.is_dense_tensor() else None
+    if shape != (1,) and not (shape == () and output.dtype == types.INT32):
         return output
     on_gpu = output.as_tensor().__dlpack_device__()[0] != 1
     values = np.asarray((output.as_cpu() if on_gpu else output).as_tensor()).reshape(-1)
@@ -302,7 +330,7 @@ def _scalars(output: Any) -> Any:
 
 def _scalar(made: Output) -> Output:
     """What :func:`_scalars` makes of it."""
-    if made.shape != (1,):
+    if made.shape not in ((), (1,)):
         return made
     return Output(np.dtype(np.int64) if made.dtype == np.int32 else made.dtype, ())
 

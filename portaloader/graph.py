@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from portaloader import keyed
 from portaloader.contract import Device
-from portaloader.dali import check_gpu, import_dali, shared_outputs
+from portaloader.dali import check_gpu, import_dali, keep_in_forks, shared_outputs
 from portaloader.errors import PipelineError, PortaloaderError, SampleError
 from portaloader.pipelines import Draw, Node, Pipeline, Sample, tracing
 from portaloader.plan import Rows
@@ -181,6 +181,7 @@ class Graph:
             self.pipe.set_outputs(*self._handed_over([outputs[name] for name in self.names]))
         try:
             self.pipe.build()
+            keep_in_forks(self.pipe)
         except Exception as error:
             raise PipelineError(f"DALI cannot build the pipeline: {error}") from error
 
@@ -225,8 +226,9 @@ class Graph:
     def _input(self, name: str, field: Field) -> Node:
         from nvidia.dali import fn
 
+        feed = self.feed  # the pipeline keeps its callbacks: one that held this graph would keep both, and their threads
         return fn.external_source(
-            source=lambda: self.feed.column(name),
+            source=lambda: feed.column(name),
             batch=True,
             name=f"portaloader_{name}",
             dtype=dali_type(field.dtype),

@@ -33,6 +33,13 @@ class Stats:
     """Time that the calls for a batch took: while it grows, the training waits for data."""
 
 
+@dataclass(frozen=True, eq=False)
+class Turn:
+    """Somebody's right to the batches of an epoch, until somebody else iterates the loader."""
+
+    epoch: int
+
+
 class Loader(Generic[T]):
     """A stream of batches. Made by :func:`portaloader.get_loader`.
 
@@ -48,7 +55,7 @@ class Loader(Generic[T]):
         self._stream = stream
         self._adapter = adapter
         self._closed = False
-        self._iterator: Any = None
+        self._turn: Turn | None = None
         self._process = os.getpid()
         self._lock = RLock()
 
@@ -97,9 +104,7 @@ class Loader(Generic[T]):
         return self._stream.steps
 
     def __iter__(self) -> Iterator[dict[str, T]]:
-        iterator: _EpochIterator[T] = _EpochIterator(self)
-        iterator.epoch = self._enter(iterator)
-        return iterator
+        return _EpochIterator(self, self._enter())
 
     def native(self, *fields: Any, **options: Any) -> Any:
         """The framework's own kind of data set, over the same stream: iterating it iterates this loader.
@@ -147,7 +152,7 @@ class Loader(Generic[T]):
     def close(self) -> None:
         """Stop, and give memory and threads back. Works in any state, and twice. Batches that are held stay valid."""
         self._closed = True
-        self._iterator = None
+        self._turn = None
         self._stream.close()
 
     def __repr__(self) -> str:
@@ -192,23 +197,23 @@ class Loader(Generic[T]):
             StateError: it belongs to another stream, or the pipeline cannot be resumed.
         """
         self._stream.load(state)
-        self._iterator = None
+        self._turn = None
 
     # -- called by the epochs' iterators ---------------------------------------------------------------------------
 
-    def _enter(self, iterator: Any) -> int:
-        """The epoch that comes; one that is running is left, and whoever iterates it is out."""
+    def _enter(self) -> Turn:
+        """For the epoch that comes; one that is running is left, and whoever iterates it is out."""
         self._check_usable()
         with self._lock:
             if self._stream.running:
                 self._stream.leave()
-            self._iterator = iterator
-            return self.epoch
+            self._turn = Turn(self.epoch)
+            return self._turn
 
-    def _check_entered(self, iterator: Any, epoch: int) -> None:
-        if self._iterator is not iterator:
+    def _check_turn(self, turn: Turn) -> None:
+        if self._turn is not turn:
             raise LoaderError(
-                f"this iterator of epoch {epoch} was left: the loader was closed, given a state, or iterated again."
+                f"this iterator of epoch {turn.epoch} was left: the loader was closed, given a state, or iterated again."
             )
 
     def _next(self) -> dict[str, T]:
@@ -236,9 +241,8 @@ class Loader(Generic[T]):
 class _EpochIterator(Iterator[dict[str, T]]):
     """One epoch. The graph begins to work when the first batch is asked for."""
 
-    def __init__(self, loader: Loader[T]) -> None:
-        self._loader = loader
-        self.epoch = 0
+    def __init__(self, loader: Loader[T], turn: Turn) -> None:
+        self._loader, self._turn = loader, turn
         self._begun = self._over = False
 
     def __next__(self) -> dict[str, T]:
@@ -247,7 +251,7 @@ class _EpochIterator(Iterator[dict[str, T]]):
         with loader._lock:
             if self._over:
                 raise StopIteration
-            loader._check_entered(self, self.epoch)
+            loader._check_turn(self._turn)
             try:
                 if not self._begun:
                     self._begun = True

@@ -13,7 +13,7 @@ from portaloader.contract import Batch, Batches, Fields, LentGraph, LentPipeline
 from portaloader.dali_stream import DaliStream, Tally
 from portaloader.errors import ArgumentError, LengthError
 from portaloader.graph import OpenGraph
-from portaloader.loader import Loader
+from portaloader.loader import Loader, Turn
 from portaloader.stream import PlannedStream
 
 
@@ -22,14 +22,22 @@ class LoaderBatches(Batches):
 
     def __init__(self, loader: Loader[Any], fields: Sequence[Any]) -> None:
         stream = loader._stream
-        self.names, self.batch_size, self.full = stream.names, stream.batch_size, stream.full
+        self.names, self.batch_size = stream.names, stream.batch_size
         self.device = loader.adapter.device
         self.fields = _checked(tuple(fields), self.names)
-        try:
-            self.steps = stream.steps if stream.steady else None
-        except LengthError:
-            self.steps = None
         self._loader = loader
+
+    @property
+    def full(self) -> bool:
+        return self._loader._stream.full
+
+    @property
+    def steps(self) -> int | None:
+        stream = self._loader._stream
+        try:
+            return stream.steps if stream.steady else None
+        except LengthError:
+            return None
 
     def __len__(self) -> int:
         return len(self._loader)
@@ -79,19 +87,18 @@ class _PlannedGraph(LentGraph):
         self.made = {name: made[name] for name in graph.names}
         self.num_threads, self.prefetch = graph.settings.num_threads, graph.settings.prefetch
         self._loader, self._stream, self._graph = loader, stream, graph
-        self._run = _Run(graph, 0)
+        self._run = _Run(graph, Turn(0))
 
     def begin(self) -> None:
-        self._run = _Run(self._graph, self._loader.epoch)
         with self._loader._lock:
-            self._run.epoch = self._loader._enter(self._run)
+            self._run = _Run(self._graph, self._loader._enter())
             self._graph.feed.begin(self._stream.lend())
 
     def columns(self, name: str) -> Iterator[npt.NDArray[Any]]:
         run = self._run
         for step in count():
             with self._loader._lock:
-                self._loader._check_entered(run, run.epoch)
+                self._loader._check_turn(run.turn)
                 if not run.reach(step):
                     return
                 array = run.arrays[name]
@@ -99,7 +106,7 @@ class _PlannedGraph(LentGraph):
 
     def end(self) -> None:
         with self._loader._lock:
-            self._loader._check_entered(self._run, self._run.epoch)
+            self._loader._check_turn(self._run.turn)
             failure = self._graph.feed.failure
             self._stream.leave()
             if failure is not None:
@@ -109,8 +116,8 @@ class _PlannedGraph(LentGraph):
 class _Run:
     """One epoch of a graph that is fed from outside."""
 
-    def __init__(self, graph: OpenGraph, epoch: int) -> None:
-        self.epoch = epoch
+    def __init__(self, graph: OpenGraph, turn: Turn) -> None:
+        self.turn = turn
         self.arrays: dict[str, npt.NDArray[Any]] = {}
         self._graph = graph
         self._step = -1
@@ -134,18 +141,19 @@ class _CountedPipeline(LentPipeline):
     def __init__(self, loader: Loader[Any], stream: DaliStream, tally: Tally) -> None:
         self.pipe, self.made = tally.pipe, tally.made
         self.num_threads, self.prefetch = tally.pipe.num_threads, tally.pipe._prefetch_queue_depth
+        self.kept = tally.kept
         self._loader, self._stream, self._tally = loader, stream, tally
 
-    def begin(self, taken: int) -> int:
+    def begin(self, taken: int) -> tuple[int, Iterator[int]]:
         with self._loader._lock:
-            self._epoch = self._loader._enter(self)
+            turn = self._loader._enter()
             self._stream.begin()
-            return self._tally.runs - taken
+            return self._tally.runs - taken, self._counts(turn)
 
-    def counts(self) -> Iterator[int]:
+    def _counts(self, turn: Turn) -> Iterator[int]:
         while True:
             with self._loader._lock:
-                self._loader._check_entered(self, self._epoch)
+                self._loader._check_turn(turn)
                 try:
                     number = self._stream.count()
                 except StopIteration:

@@ -44,7 +44,7 @@ def views_of(value: Node) -> dict[str, Node]:
 
     constant = types.Constant(np.array([1, 2], np.float32))
     row, pair = fn.reshape(value, shape=[1, 3]), fn.expand_dims(constant, axes=0)
-    return {"value": value, "again": value, "row": row, "pair": pair, "one": fn.constant(fdata=[1.0])}
+    return {"value": value, "again": value, "row": row, "pair": pair, "one": types.Constant([1.0])}
 
 
 @pipeline

@@ -107,6 +107,14 @@ class NativeContract(LoaderTests):
             break
         assert self.compared(mine, native, theirs, ("image", "label")) == 3
 
+    def test_native_alone_begins_no_epoch(self) -> None:
+        loader = self.loader(sample_files(30), **OPTIONS)
+        running = iter(loader)
+        next(running)
+        native = self.native(loader, *FIELDS)
+        assert (len(list(running)), loader.epoch) == (3, 1)
+        assert len(list(self.native_epoch(native))) == 4
+
     def test_native_and_the_loader_are_one_stream(self) -> None:
         mine, theirs = (self.loader(sample_files(30), **OPTIONS) for _ in range(2))
         native = self.native(mine, *FIELDS)

@@ -136,6 +136,46 @@ def test_a_loader_stays_in_its_process():
     assert done.stdout == "1 batch 1\n"
 
 
+def test_forks_end_by_themselves():
+    # DALI itself would wait there, when the pipeline is destroyed or the process ends, for threads that stayed behind.
+    code = (
+        "import os, sys, portaloader\n"
+        "from portaloader.testing.base import numbered\n"
+        "own = portaloader.get_loader(pipeline=numbered(), framework='numpy', device='cpu')\n"
+        "loader = portaloader.get_loader(framework='numpy', device='cpu', size=16)\n"
+        "print(next(iter(own))['label'].shape, next(iter(loader))['label'].shape, flush=True)\n"
+        "if not (child := os.fork()):\n"
+        "    loader.close()\n"
+        "    del loader\n"
+        "    print(len(list(portaloader.get_loader(framework='numpy', device='cpu', size=16))))\n"
+        "    sys.exit(5)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "(4,) (32,)\n13\n5\n", done.stderr
+
+
+def test_closed_or_dropped_loaders_give_their_threads_back_at_once():
+    code = (
+        "import gc, os, portaloader\n"
+        "from portaloader.testing.base import numbered\n"
+        "gc.disable()\n"
+        "def threads(pipeline, how):\n"
+        "    loader = portaloader.get_loader(pipeline=pipeline, framework='numpy', device='cpu')\n"
+        "    for batch in loader: break\n"
+        "    running = len(os.listdir('/proc/self/task'))\n"
+        "    if how == 'close': loader.close()\n"
+        "    else: del loader\n"
+        "    return running - len(os.listdir('/proc/self/task'))\n"
+        "for pipeline in (None, numbered()): print([threads(pipeline, how) > 1 for how in ('close', 'drop')])\n"
+        "after = len(os.listdir('/proc/self/task'))\n"
+        "threads(None, 'drop')\n"
+        "print(len(os.listdir('/proc/self/task')) - after)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout == "[True, True]\n[True, True]\n0\n"
+
+
 def test_threads_share_an_epoch():
     with made(Numbers(200), batch_size=2) as loader:
         batches = iter(loader)

@@ -4,7 +4,7 @@ import itertools
 
 import numpy as np
 import pytest
-from nvidia.dali import Pipeline, fn, pipeline_def
+from nvidia.dali import Pipeline, fn, pipeline_def, types
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 
 import portaloader
@@ -94,8 +94,11 @@ def test_a_pipeline_that_runs_elsewhere():
 
 
 def test_what_a_pipeline_object_cannot_change():
-    with pytest.raises(ArgumentError, match="batch_size=3 was asked for; the pipeline was made with 2"):
-        load(numbers(batch_size=2, num_threads=1, device_id=None), batch_size=3)
+    made = {"batch_size": 2, "num_threads": 1, "device_id": None, "seed": 3}
+    for name, value, has in (("batch_size", 3, "2"), ("num_threads", 2, "1"), ("seed", 4, "3"), ("prefetch", 5, "2")):
+        words = name.replace("prefetch", "prefetch_queue_depth")
+        with pytest.raises(ArgumentError, match=f"{words}={value} was asked for; the pipeline was made with {words}={has}"):
+            load(numbers(**made), **{name: value})
     with pytest.raises(ArgumentError, match="takes none any more"):
         load(numbers(batch_size=2, num_threads=1, device_id=None), size=3)
     with pytest.raises(ArgumentError, match="exec_dynamic=False"):
@@ -117,6 +120,11 @@ def test_outputs_without_names():
             load(unnamed, outputs=wrong)
     with load(unnamed, outputs=("file", "label")) as loader, pytest.raises(portaloader.errors.RaggedError, match="'file'"):
         list(loader)
+    with pytest.raises(ArgumentError, match='has an output "valid", which last_batch="pad" adds itself'):
+        load(outputs=["valid"], last_batch="pad", batch_size=2)
+    serialized = Pipeline.deserialize(unnamed().serialize(), batch_size=2, num_threads=1, device_id=None, exec_dynamic=True)
+    with pytest.raises(ArgumentError, match=r"outputs=\('label',\) was given; the pipeline has 2 outputs"):
+        load(serialized, outputs=("label",))
     with pytest.raises(ArgumentError, match="for DALI pipelines"):
         portaloader.get_loader(framework="numpy", outputs=("a",))
 
@@ -142,6 +150,66 @@ def test_ranks_that_would_all_read_everything():
         load(unsharded, shard=(1, 2))
     with load(unsharded, shard=(0, 1)) as loader:
         assert len(loader) == 2
+
+
+def test_ranks_that_would_read_the_same_shard():
+    forgot = pipeline_def(batch_size=2, num_threads=1)(lambda num_shards: numbers.__wrapped__(num_shards=num_shards))
+    with pytest.raises(PlanError, match=r"rank 1 of 2, and the reader 'numbers' reads shard 0.*shard_id"):
+        load(forgot, shard=(1, 2))
+    with load(forgot, shard=(0, 2)) as loader:
+        assert labels(loader) == [[0, 1], [2, 3], [4]]
+
+
+def test_only_what_is_read_becomes_numbers():
+    # Padded to the longest of a batch, which may be 1.
+    def counted(counts):
+        @pipeline_def(batch_size=2, num_threads=1)
+        def objects():
+            _, label = fn.readers.file(files=FILES[:4], labels=counts, name="four")
+            classes = fn.slice(types.Constant(np.int32([10, 11, 12])), 0, label, axes=[0])
+            squeezed = fn.squeeze(label, axes=0)
+            return label, label * 2, squeezed, fn.pad(classes, fill_value=-1), fn.random.uniform(shape=1)
+
+        return load(objects, outputs=("label", "twice", "squeezed", "classes", "drawn"))
+
+    with counted([1, 1, 2, 3]) as loader:
+        first, second = loader
+    for name in ("label", "twice", "squeezed"):
+        assert (first[name].shape, first[name].dtype) == ((2,), np.int64)
+    assert second["twice"].tolist() == [4, 6]
+    assert (first["classes"].tolist(), second["classes"].tolist()) == ([[10], [10]], [[10, 11, -1], [10, 11, 12]])
+    assert first["classes"].dtype == second["classes"].dtype == np.int32
+    assert first["drawn"].shape == (2, 1)
+
+
+def test_a_number_that_becomes_several():
+    def given(*lengths):
+        batches = [np.ones((2, length), np.float32) for length in lengths]
+        return load(
+            pipeline_def(batch_size=2, num_threads=1)(lambda: fn.external_source(source=batches, cycle="raise", name="x"))
+        )
+
+    with given(3, 1) as loader:
+        assert [batch["x"].shape for batch in loader] == [(2, 3), (2, 1)]
+    with given(1, 3) as loader:
+        batches = iter(loader)
+        assert next(batches)["x"].shape == (2,)
+        with pytest.raises(PipelineRunError, match=r"had one number for each sample, and has shape \(3,\) now"):
+            next(batches)
+
+
+def test_short_batches_of_an_external_source_are_dropped():
+    def given(*sizes):
+        batches = [[np.float32([i])] * size for i, size in enumerate(sizes)]
+        made = pipeline_def(batch_size=3, num_threads=1)(lambda: fn.external_source(source=batches, cycle="raise", name="x"))
+        return load(made, last_batch="drop")
+
+    with given(3, 3, 2) as loader:
+        assert [[batch["x"].tolist() for batch in loader] for _ in range(2)] == [[[0] * 3, [1] * 3]] * 2
+    with given(2) as loader, pytest.raises(PipelineRunError, match='no batch.*less than a batch.*"drop"'):
+        list(loader)
+    with given(3, 2, 3) as loader, pytest.raises(PipelineRunError, match='gives a batch of 2 samples, where 3.*"partial"'):
+        list(loader)
 
 
 def test_rules_that_a_reader_cannot_keep():

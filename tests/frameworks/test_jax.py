@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=4"
@@ -101,6 +102,30 @@ def test_sharding_begins_an_epoch_with_its_first_batch(mesh):
     iter(native)
     assert len(list(native)) == 3
     assert loader.epoch == 1
+
+
+def test_threads_share_an_epoch_over_the_devices(mesh):
+    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    with portaloader.get_loader(Numbers(80), passed_through, framework="jax", batch_size=4, device="cpu") as loader:
+        batches = iter(loader.native("id", sharding=sharding))
+        with ThreadPoolExecutor(4) as pool:
+            parts = [pool.submit(lambda: [i for (ids,) in batches for i in ids.tolist()]) for _ in range(4)]
+        assert sorted(i for part in parts for i in part.result()) == list(range(80))
+
+
+@pytest.mark.skipif(not hasattr(jax, "set_mesh"), reason="this JAX has no set_mesh()")
+def test_batches_within_a_mesh(mesh):
+    with portaloader.get_loader(Numbers(8), passed_through, framework="jax", batch_size=4, device="cpu") as loader:
+        expected = [batch["value"].tolist() for _ in range(2) for batch in loader]
+        loader.load_state_dict({**loader.state_dict(), "epoch": 0, "position": 0})
+        with jax.set_mesh(mesh):
+            for batch in loader:
+                assert len(batch["id"].devices()) == 1
+                assert batch["value"].tolist() == expected.pop(0)
+            for (value,) in loader.native("value", sharding=NamedSharding(mesh, PartitionSpec("data"))):
+                assert len(value.devices()) == 4
+                assert value.tolist() == expected.pop(0)
+    assert not expected
 
 
 def test_several_processes_bring_their_parts():

@@ -1,5 +1,7 @@
 """The contract, for mxnet; and its native containers."""
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 from readme import run
@@ -71,6 +73,14 @@ def test_data_iter_one_part_at_a_time(loader):
     assert pads == [0, 0, 2]
     with pytest.raises(StopIteration):
         native.getdata()
+
+
+def test_threads_share_an_epoch_of_gluons(loader):
+    batches = iter(loader.native("id", style="gluon"))
+    with ThreadPoolExecutor(4) as pool:
+        parts = [pool.submit(lambda: [i for (ids,) in batches for i in ids.asnumpy().tolist()]) for _ in range(4)]
+    found = [i for part in parts for i in part.result()]
+    assert (set(found), len(found)) == (set(range(10)), 12)  # padded
 
 
 def test_unknown_style():

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from nvidia.dali import fn, pipeline_def
 from readme import run
 
 import portaloader
@@ -103,6 +104,50 @@ def test_two_iterators_of_one_dataset(compiled):
         with pytest.raises(tf.errors.OpError, match="iterator of epoch 0 was left"):
             list(first)
         assert made.epoch == 1
+
+
+def test_an_iterator_that_works_ahead_and_was_left():
+    # It takes batches of DALI's endless data set while the next epoch begins.
+    files = [str(item["image"]) for item in sample_files(30)]
+
+    @pipeline_def(batch_size=4, num_threads=1)
+    def slow():
+        file, label = fn.readers.file(files=files, labels=list(range(30)), pad_last_batch=False, name="files")
+        image = fn.gaussian_blur(fn.resize(fn.decoders.image(file), size=[500, 500]), window_size=15)
+        return fn.reductions.mean(image, name="mean"), fn.copy(label, name="label")
+
+    with (
+        portaloader.get_loader(pipeline=slow, framework="tensorflow", device="cpu", last_batch="wrap") as made,
+        portaloader.get_loader(pipeline=slow, framework="numpy", device="cpu", last_batch="wrap") as other,
+    ):
+        ahead = made.native("mean", "label", compiled=True).prefetch(2)
+        expected = [[batch["label"].tolist() for batch in other] for _ in range(4)]
+        old = []
+        for epoch in range(4):
+            old.append(iter(ahead))
+            if epoch % 2:
+                assert [label.numpy().tolist() for _, label in old[-1]] == expected[epoch]
+            else:
+                assert next(old[-1])[1].numpy().tolist() == expected[epoch][0]
+
+
+def test_a_state_that_is_loaded_behind_native(compiled):
+    with loader(21, passed_through) as made, loader(21, passed_through) as stopped:
+        next(iter(stopped))
+        native = made.native("value", compiled=compiled)
+        made.load_state_dict(stopped.state_dict())
+        with pytest.raises(tf.errors.OpError, match=r"epochs of 3 batches. Call native\(\) again, behind load_state_dict"):
+            list(native)
+        assert [len(list(made.native("value", compiled=compiled))) for _ in range(2)] == [2, 3]
+        assert len(list(native)) == 3
+
+
+def test_strategies_leave_the_shards_to_the_loader(compiled):
+    with loader(21, passed_through) as made:
+        native = made.native("value", compiled=compiled)
+        for strategy in (tf.distribute.MirroredStrategy(["cpu:0"]), tf.distribute.OneDeviceStrategy("cpu:0")):
+            distributed = strategy.experimental_distribute_dataset(native)
+            assert sorted(int(number) for (values,) in distributed for number in values) == list(range(21))
 
 
 def test_samples_whose_size_changes_from_batch_to_batch(compiled):

@@ -34,6 +34,23 @@ def test_worker_processes_are_refused():
     assert done.stdout == "13\nTrue\n"
 
 
+def test_a_closed_loader_leaves_other_workers_alone():
+    # Garbage with DALI's threads in it, collected in a worker, would hang there.
+    code = (
+        "import portaloader, torch\n"
+        "with portaloader.get_loader(framework='torch', device='cpu', size=16) as loader:\n"
+        "    for _ in loader: break\n"
+        "class Collects(torch.utils.data.Dataset):\n"
+        "    def __len__(self): return 4\n"
+        "    def __getitem__(self, index):\n"
+        "        import gc; gc.collect()\n"
+        "        return index\n"
+        "print([batch.tolist() for batch in torch.utils.data.DataLoader(Collects(), batch_size=2, num_workers=2)])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=True)
+    assert done.stdout == "[[0, 1], [2, 3]]\n"
+
+
 def test_ranks_of_the_launcher(tmp_path):
     check_ranks("torch", ["torch.distributed.run", "--standalone", "--nproc-per-node=3"], tmp_path)
 
