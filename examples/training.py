@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import repeat
-from math import ceil, cos, pi
+from math import ceil, cos, inf, pi
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 
@@ -121,20 +121,36 @@ def flags(framework: str) -> argparse.ArgumentParser:
     parser.add_argument("--data", type=Path, default=samples("train"), help="FOLDER/CLASS/*.jpg; default: bundled samples")
     parser.add_argument("--held-back", type=Path, default=samples("held_back"), help="the same classes, to measure accuracy")
     parser.add_argument("--depth", type=int, choices=[18, 50], default=18, help="of the ResNet")
-    parser.add_argument("--width", type=int, default=64, help="channels of its first layer; fewer are faster")
-    parser.add_argument("--epochs", type=int, default=20)
-    parser.add_argument("--batch-size", type=int, default=16)
-    parser.add_argument("--size", type=int, default=96, help="height and width of the images, pixels")
-    parser.add_argument("--crop", type=float, default=0.5, help="the least share of an image that a random crop has")
-    parser.add_argument("--lr", type=float, default=0.1, help="the greatest learning rate")
-    parser.add_argument("--seed", type=int, default=0, help="of the stream, and of the network's first weights")
+    parser.add_argument("--width", type=within(int, 1), default=64, help="channels of its first layer; fewer are faster")
+    parser.add_argument("--epochs", type=within(int, 1), default=20)
+    parser.add_argument("--batch-size", type=within(int, 1), default=16)
+    parser.add_argument("--size", type=within(int, 1), default=96, help="height and width of the images, pixels")
+    parser.add_argument("--crop", type=within(float, 0.01, 1), default=0.5, help="a random crop's least share of the image")
+    parser.add_argument("--lr", type=within(float, 0), default=0.1, help="the greatest learning rate")
+    parser.add_argument(
+        "--seed", type=within(int, 0, 2**32 - 1), default=0, help="of the stream, and of the network's first weights"
+    )
     parser.add_argument("--amp", action="store_true", help="mixed precision")
     parser.add_argument("--device", choices=["auto", "cpu", "gpu"], default="auto", help="of the batches and the network")
-    parser.add_argument("--num-threads", type=int, help="of DALI; default: one for each processor")
-    parser.add_argument("--synthetic", type=int, metavar="STEPS", help="train on one batch only: the speed if data were free")
+    parser.add_argument("--num-threads", type=within(int, 1), help="of DALI; default: one for each processor")
+    parser.add_argument(
+        "--synthetic", type=within(int, 1), metavar="STEPS", help="train on one batch only: the speed if data were free"
+    )
     parser.add_argument("--no-digest", action="store_true", help="do not hash the stream: that takes time")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write what is printed as JSON, too")
     return parser
+
+
+def within(kind: Callable[[str], float], least: float, most: float = inf) -> Callable[[str], float]:
+    """For argparse: a number within these bounds."""
+
+    def number(text: str) -> float:
+        value = kind(text)
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text} is not from {least}{f' to {most}' if most < inf else ' on'}")
+        return value
+
+    return number
 
 
 @dataclass(frozen=True)
@@ -159,6 +175,11 @@ def main(framework: str, make: Callable[[Job], Trainer]) -> None:
     options = parser.parse_args()
     common = {name: getattr(options, name) for name in ("batch_size", "device", "num_threads", "seed", "size")}
     common |= {"framework": framework, "shard": (0, 1)}
+    if options.report is not None:
+        try:
+            options.report.touch()
+        except OSError as error:  # to be told now, not after hours of training
+            parser.error(str(error))
     try:
         with (
             portaloader.get_loader(options.data, last_batch="drop", scale=(options.crop, 1.0), **common) as train,

@@ -89,6 +89,22 @@ def test_the_bound(frameworks, data):
         assert f"bound: {report['bound']:.1f} images/s" in printed
 
 
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (("--seed", "-1"), "--seed: -1 is not from 0 to 4294967295"),
+        (("--epochs", "0"), "--epochs: 0 is not from 1 on"),
+        (("--synthetic", "0"), "--synthetic: 0 is not from 1 on"),
+        (("--crop", "2"), "--crop: 2 is not from 0.01 to 1"),
+        (("--lr", "nan"), "--lr: nan is not from 0 on"),
+        (("--report", "/proc/nowhere/report.json"), "No such file or directory"),
+    ],
+)
+def test_flags_that_cannot_be_used(frameworks, flags, message):
+    done = started(frameworks[-1], *flags)
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
+
+
 def test_a_diff_shows_only_the_framework():
     def parts(node):
         kinds = (ast.ClassDef, ast.FunctionDef)
