@@ -6,7 +6,6 @@ import importlib
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import count
-from threading import Lock
 from types import ModuleType
 from typing import Any
 
@@ -144,6 +143,7 @@ def _generated(
     structure: Any,
     device: Device = _CPU,
     then: Callable[..., list[tf.Tensor]] | None = None,
+    section: tf.CriticalSection | None = None,
 ) -> tf.data.Dataset:
     """What a Python generator yields, on any device.
 
@@ -156,6 +156,7 @@ def _generated(
         yielded: what it yields.
         structure: of an element.
         then: makes an element's tensors of them, within the graph; None: they are the element's.
+        section: what an element is made in.
     """
     running: dict[int, Iterator[list[Any]]] = {}
     numbers = count()
@@ -173,6 +174,9 @@ def _generated(
         return 0
 
     def element(number: tf.Tensor) -> list[tf.Tensor]:
+        return made(number) if section is None else section.execute(lambda: made(number), exclusive_resource_access=False)
+
+    def made(number: tf.Tensor) -> list[tf.Tensor]:
         taken = tf.py_function(take, [number], [one.dtype for one in yielded])
         for tensor, one in zip(taken, yielded, strict=True):
             tensor.set_shape(one.shape)
@@ -259,33 +263,31 @@ class _Run:
     """DALI's endless data set, read by one epoch after the other."""
 
     def __init__(self, made: tf.data.Dataset) -> None:
-        self.lock = Lock()
-        self.taken = 0
+        self.section = tf.CriticalSection()
+        """An iterator that was left may still be taking a batch: nothing happens between counting one and taking it."""
+        self.taken = tf.Variable(0, dtype=tf.int64)
         """Batches, ever since."""
         self._batches = iter(made)
 
-    def take(self) -> list[tf.Tensor]:
-        self.taken += 1
-        return list(next(self._batches))
+    def take(self) -> Any:
+        tensors = self._batches.get_next()
+        with tf.control_dependencies(tensors):
+            self.taken.assign_add(1)
+        return tensors
 
 
 def _endless(run: _Run, batches: Batches, lent: LentPipeline, spec: Mapping[str, tf.TensorSpec]) -> tf.data.Dataset:
     """DALI's operator over a pipeline with readers of its own: it goes on for ever, and is cut into the loader's epochs."""
 
-    def epoch() -> Iterator[list[Any]]:
-        with run.lock:  # an iterator that was left may be taking a batch
-            passed_over, counts = lent.begin(run.taken)
-            for _ in range(passed_over):
-                run.take()
-        while True:
-            with run.lock:
-                number = next(counts, None)
-                if number is None:
-                    return
-                tensors = run.take()
-            yield [number, *tensors]
+    def counts() -> Iterator[list[int]]:
+        passed_over, numbers = lent.begin(int(run.taken))
+        for _ in range(passed_over):
+            run.take()
+        yield from ([number] for number in numbers)
 
-    def batch(count: tf.Tensor, *tensors: tf.Tensor) -> list[tf.Tensor]:
+    def batch(count: tf.Tensor) -> list[tf.Tensor]:
+        with tf.control_dependencies([count]):  # where there is none, none is taken
+            tensors = run.take()
         found = {}
         for name, tensor in zip(lent.made, tensors, strict=True):
             flat = tf.squeeze(tensor, 1) if lent.made[name].shape == (1,) and len(spec[name].shape) == 1 else tensor
@@ -295,5 +297,5 @@ def _endless(run: _Run, batches: Batches, lent: LentPipeline, spec: Mapping[str,
             found["valid"] = tf.range(batches.batch_size, dtype=tf.int64) < count
         return tf.nest.flatten(batches.pick(found))
 
-    made = [tf.TensorSpec(None, tf.as_dtype(output.dtype)) for output in lent.made.values()]
-    return _generated(epoch, [tf.TensorSpec((), tf.int64), *made], batches.pick(spec), then=batch)
+    counted = [tf.TensorSpec((), tf.int64)]
+    return _generated(counts, counted, batches.pick(spec), then=batch, section=run.section)

@@ -70,12 +70,13 @@ def measure(framework, source, device, rounds, batch_size=64):
     loader = portaloader.get_loader(source, framework=framework, last_batch="drop", **options)
     graph = loader._stream._engine._graph
     feed, replay = graph.feed, Replay(loader.source, 0)
+    usual = feed.column
     replay._fields, replay._draws = feed._fields, feed._draws
     epoch = loader.plan.epoch(0)
     replay.record(epoch.batches())
 
     def bare():
-        graph.feed = replay
+        feed.column = replay.column
         replay._coming, replay._columns = iter(replay.batches), None
         graph.pipe.reset()
         graph.pipe.schedule_run()
@@ -91,7 +92,7 @@ def measure(framework, source, device, rounds, batch_size=64):
 
     def through():
         # The same epoch each time, so that both decode the same pixels.
-        graph.feed = feed
+        feed.column = usual
         loader.load_state_dict(start)
         return sum(1 for _ in loader)
 
