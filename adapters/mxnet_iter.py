@@ -9,6 +9,7 @@ import mxnet
 import numpy as np
 
 from portaloader.contract import Batches, Fields
+from portaloader.errors import ArgumentError
 
 
 class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
@@ -31,7 +32,10 @@ class PortaloaderIter(mxnet.io.DataIter):  # type: ignore[misc]
         self._outputs = batches.outputs()
         self._batches: Iterator[Any] | None = None
         self._current: mxnet.io.DataBatch | None = None
-        self._label_dtype = None if label_dtype is None else np.dtype(label_dtype)
+        try:
+            self._label_dtype = None if label_dtype is None else np.dtype(label_dtype)
+        except TypeError as error:
+            raise ArgumentError(f'label_dtype={label_dtype!r} was given; it is one of NumPy\'s, such as "float32".') from error
 
     @property
     def provide_data(self) -> list[mxnet.io.DataDesc]:

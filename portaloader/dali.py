@@ -102,10 +102,10 @@ def shared_outputs_of(pipe: Any) -> set[int]:
     return set(range(pipe.num_outputs)) if nodes is None else shared_outputs(nodes)
 
 
-def _origins(node: Any) -> set[tuple[Any, int]]:
-    """Where a node's memory may come from: operators, each with the number of its output."""
+def _origins(node: Any) -> set[tuple[Any, str]]:
+    """Where a node's memory may come from: operators, each with the name of its output."""
     if _schema(node.source) not in _VIEWS:
-        return {(node.source, node.index)}
+        return {(node.source, node.name)}
     return {origin for made in node.source.inputs for origin in _origins(made)}
 
 

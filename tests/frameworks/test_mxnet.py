@@ -98,6 +98,8 @@ def test_labels_of_another_dtype(loader):
     for batch in native:
         assert batch.label[0].dtype == np.float32
         assert batch.label[0].asnumpy().tolist() == [i % 7 for i in batch.index]
+    with pytest.raises(ArgumentError, match="label_dtype='float99' was given"):
+        loader.native(label_dtype="float99")
     with pytest.raises(ArgumentError, match="style=.module"):
         loader.native(style="gluon", label_dtype="float32")
 
