@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import Any
 
 import mxnet
@@ -123,10 +124,7 @@ class GluonBatches(mxnet.gluon.data.DataLoader):  # type: ignore[misc]
         return len(self._batches)
 
     def __iter__(self) -> Iterator[list[Any]]:
-        return map(self._listed, self._batches.whole())
-
-    def _listed(self, batch: Mapping[str, Any]) -> list[Any]:
-        return _listed(batch, self._fields)
+        return map(partial(_listed, fields=self._fields), self._batches.whole())
 
 
 def _default(names: tuple[str, ...]) -> Fields:

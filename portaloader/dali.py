@@ -1,11 +1,10 @@
-"""NVIDIA DALI, imported when a graph is built and not before."""
+"""NVIDIA DALI, imported when a graph is built and not before; its devices, and its threads in a fork."""
 
 from __future__ import annotations
 
 import ctypes
 import importlib
 import os
-from collections.abc import Iterable
 from functools import lru_cache
 from types import ModuleType
 from typing import Any
@@ -16,9 +15,6 @@ from portaloader.errors import DaliError, DeviceError
 MINIMUM = (2, 0)
 """The first release whose default executor hands over tensors that stay valid while they are held."""
 INSTALL = "pip install nvidia-dali-cuda120"
-_SAME_SHAPE = {"Copy", "Cast", "CastLike", "LookupTable", "MakeContiguous", "_ArithmeticGenericOp"}
-_VIEWS = {"Reshape", "Reinterpret", "Squeeze", "ExpandDims", "PerFrame", "_conditional__Split", "_conditional__Merge"}
-"""Operators whose output may be the memory of an input."""
 
 
 @lru_cache(maxsize=1)
@@ -80,52 +76,3 @@ def check_gpu(ordinal: int) -> None:
 def cpu_count() -> int:
     """Processors that this process may use."""
     return len(os.sched_getaffinity(0))
-
-
-def shared_outputs(nodes: Iterable[Any]) -> set[int]:
-    """Which outputs of a graph, by their positions, have to be copied before somebody may write into a batch.
-
-    A constant is the same memory in every batch, and so is a view of it; two outputs may be one node, or views of it.
-    """
-    found, seen = set(), set[Any]()
-    for position, node in enumerate(nodes):
-        origins = _origins(node)
-        if origins & seen or any(_schema(operator) == "Constant" for operator, _ in origins):
-            found.add(position)
-        seen |= origins
-    return found
-
-
-def shared_outputs_of(pipe: Any) -> set[int]:
-    """The :func:`shared_outputs` of a pipeline that was built; all, where its graph is not known, as of a serialized one."""
-    nodes = getattr(pipe, "_graph_outputs", None)
-    return set(range(pipe.num_outputs)) if nodes is None else shared_outputs(nodes)
-
-
-def _origins(node: Any) -> set[tuple[Any, str]]:
-    """Where a node's memory may come from: operators, each with the name of its output."""
-    if _schema(node.source) not in _VIEWS:
-        return {(node.source, node.name)}
-    return {origin for made in node.source.inputs for origin in _origins(made)}
-
-
-def given_numbers(pipe: Any) -> set[int]:
-    """Which outputs of a built pipeline are what a reader or an external source gives, up to arithmetic, by their positions.
-
-    All, where its graph is not known.
-    """
-    nodes = getattr(pipe, "_graph_outputs", None)
-    if nodes is None:
-        return set(range(pipe.num_outputs))
-    return {position for position, node in enumerate(nodes) if _is_given(node)}
-
-
-def _is_given(node: Any) -> bool:
-    schema = _schema(node.source)
-    if schema in _SAME_SHAPE | _VIEWS:
-        return any(map(_is_given, node.source.inputs))
-    return not schema or "reader" in schema.lower()  # an external source is no operator of DALI's
-
-
-def _schema(operator: Any) -> str:
-    return str(getattr(getattr(operator, "_op", None), "schema_name", ""))

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from portaloader.contract import DaliTensorList, LastBatch, Output, Shard, check_last_batch
-from portaloader.dali import given_numbers, import_dali, shared_outputs_of
+from portaloader.dali import import_dali
 from portaloader.errors import ArgumentError, LengthError, LoaderError, PipelineRunError, PlanError, StateError
+from portaloader.outputs import given_outputs, of_pipeline, shared_outputs
 from portaloader.stream import Stream, describe
 
 _POLICIES = {"partial": "PARTIAL", "drop": "DROP", "pad": "FILL", "wrap": "FILL"}
@@ -46,7 +47,7 @@ class DaliStream(Stream):
         self._check_reader()
         self.names = _names(pipe, outputs, last_batch == "pad")
         self._iterator: Any = self._counted(pipe)
-        self._shared, self._numbers = shared_outputs_of(pipe), given_numbers(pipe)
+        self._shared, self._numbers = of_pipeline(pipe, shared_outputs), of_pipeline(pipe, given_outputs)
         self._tally: Tally | None = None
         self._peeked: tuple[int, tuple[DaliTensorList, ...]] | None = None
         self._made: dict[str, Output] | None = None

@@ -13,8 +13,9 @@ import numpy.typing as npt
 
 from portaloader import keyed
 from portaloader.contract import Device
-from portaloader.dali import check_gpu, import_dali, keep_in_forks, shared_outputs
+from portaloader.dali import check_gpu, import_dali, keep_in_forks
 from portaloader.errors import PipelineError, PortaloaderError, SampleError
+from portaloader.outputs import shared_outputs
 from portaloader.pipelines import Draw, Node, Pipeline, Sample, tracing
 from portaloader.plan import Rows
 from portaloader.sources import Field, Source

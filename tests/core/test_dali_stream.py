@@ -99,6 +99,8 @@ def test_what_a_pipeline_object_cannot_change():
         words = name.replace("prefetch", "prefetch_queue_depth")
         with pytest.raises(ArgumentError, match=f"{words}={value} was asked for; the pipeline was made with {words}={has}"):
             load(numbers(**made), **{name: value})
+    with pytest.raises(ArgumentError, match="device='cpu' was asked for; the pipeline was made with device_id=0"):
+        load(numbers(**{**made, "device_id": 0}))
     with pytest.raises(ArgumentError, match="takes none any more"):
         load(numbers(batch_size=2, num_threads=1, device_id=None), size=3)
     with pytest.raises(ArgumentError, match="exec_dynamic=False"):

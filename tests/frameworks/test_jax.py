@@ -94,6 +94,9 @@ def test_a_batch_that_the_devices_cannot_share(mesh):
     native = loader.native(sharding=NamedSharding(mesh, PartitionSpec("data")))
     with pytest.raises(ArgumentError, match=r"output 'id' of shape \(9,\) cannot be laid out.*drop.*pad"):
         next(iter(native))
+    native = loader.native(sharding=NamedSharding(mesh, PartitionSpec(None, "data")))
+    with pytest.raises(ArgumentError, match=r"output 'id' of shape \(9,\) cannot be laid out.*for some outputs only"):
+        next(iter(native))
 
 
 def test_sharding_begins_an_epoch_with_its_first_batch(mesh):

@@ -12,8 +12,8 @@ from nvidia.dali import Pipeline, types
 from nvidia.dali.backend import TensorGPU, TensorListGPU
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy, _DaliBaseIterator
 
-from portaloader.dali import shared_outputs_of
 from portaloader.errors import ArgumentError, DeviceError, PipelineRunError, RaggedError
+from portaloader.outputs import of_pipeline, shared_outputs
 
 _ITERATORS = types.PipelineAPIType.ITERATOR
 
@@ -65,7 +65,7 @@ class EpochIterator(_DaliBaseIterator):  # type: ignore[misc]
             last_batch_policy,
             prepare_first_batch,
         )
-        self._shared = {pipe: shared_outputs_of(pipe) for pipe in pipes}
+        self._shared = {pipe: of_pipeline(pipe, shared_outputs) for pipe in pipes}
         if prepare_first_batch:
             self._look_ahead()
 
